@@ -94,10 +94,8 @@ class Planned:
         from planner.report.files import write_folder
 
         made, starter, folder = load_format(to), load_launcher(launcher), Path(out)
-        carried = [each for each in self.plans if made.carries(each.framework)]
-        chosen = carried[0] if carried else self.best
-        text = self._text(chosen)
-        files = output_files(made, starter, chosen.context, chosen.strategy, text)
+        chosen = next((each for each in self.plans if made.carries(each.framework)), self.best)
+        files = output_files(made, starter, chosen.context, chosen.strategy, self._text(chosen))
         write_folder(folder, files, force=force)
         return [folder / each.name for each in files]
 

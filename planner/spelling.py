@@ -22,10 +22,9 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 def _nearest(name: str, known: tuple[str, ...], count: int) -> tuple[str, ...]:
     by_lower = {candidate.lower(): candidate for candidate in known}
     wanted = name.lower()
-    found = get_close_matches(wanted, by_lower, n=count, cutoff=0.6)
-    if wanted:
-        found += sorted(text for text in by_lower if wanted in text and text not in found)
-    return tuple(by_lower[text] for text in found[:count])
+    close = get_close_matches(wanted, by_lower, n=count, cutoff=0.6)
+    inside = sorted(text for text in by_lower if wanted and wanted in text and text not in close)
+    return tuple(by_lower[text] for text in [*close, *inside][:count])
 
 
 def alike(name: str, known: Iterable[str], likeness: float) -> str | None:

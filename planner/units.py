@@ -75,9 +75,8 @@ def parse_batch_tokens(text: str) -> int:
     Raises ValueError when the text is not a positive count.
     """
     # A batch of "4M tokens" is 4,194,304 in every paper: sequences have powers of two of tokens.
-    lengths = {"k": (KIB, 10**3), "m": (MIB, 10**6)}
-    suffix = text.rstrip()[-1:].lower()
-    number, of = lengths.get(suffix, (1, 1))
+    lengths = {"k": (2**10, 10**3), "m": (2**20, 10**6)}
+    number, of = lengths.get(text.rstrip()[-1:].lower(), (1, 1))
     return parse_count(text) * number // of
 
 
@@ -91,8 +90,7 @@ def parse_bytes(text: str) -> float:
     )
     unit = match[2].lower()
     power = 1 + "kmgtp".index(unit[0]) if unit else 0
-    base = 1024 if unit.endswith("i") else 1000
-    value = Decimal(match[1]) * base**power
+    value = Decimal(match[1]) * (1024 if unit.endswith("i") else 1000) ** power
     if not value >= 1:
         raise ValueError(f"not a size of at least one byte: {brief(text)}")
     return float(_at_most(MAX_BYTES, value, text))
@@ -125,12 +123,10 @@ def parse_duration(text: str) -> float:
     sizes = [unit_s[unit[0].lower()] for _, unit in parts]
     if sizes != sorted(set(sizes), reverse=True):
         raise ValueError(f"not {kind[0]}: {brief(text)}; allowed are {kind[1]}")
-    seconds = Decimal(0)
-    for (value, _), size in zip(parts, sizes, strict=True):
-        seconds += Decimal(value) * size
+    seconds = sum(Decimal(value) * size for (value, _), size in zip(parts, sizes, strict=True))
     if not seconds > 0:
         raise ValueError(f"not a span above 0: {brief(text)}")
-    return float(_at_most(MAX_DURATION_S, seconds, text))
+    return float(_at_most(MAX_DURATION_S, Decimal(seconds), text))
 
 
 def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:

@@ -130,14 +130,12 @@ class _Sharding:
             num_bytes = share * elements * element_bytes
             yield Message(item=item, collective="all_gather", axis=axis, num_bytes=num_bytes)
 
-    def reduces(self, item: str, elements: float) -> Iterable[Message]:
+    def reduces(self, item: str, elements: float, *, whole: bool) -> Iterable[Message]:
         """All-reduce or scatter gradients, and add up replicas' shards."""
-        strategy, columns = self.subject.strategy, self.subject.columns
-        states = self.subject.context.traits.states
-        wire = float(reduced_gradient_bytes(columns, states)[0])
-        collective: Collective = "reduce_scatter"
-        if self.when.all_reduces[0]:
-            collective = "all_reduce"
+        strategy = self.subject.strategy
+        columns = self.subject.columns
+        wire = float(reduced_gradient_bytes(columns, self.subject.context.traits.states)[0])
+        collective: Collective = "all_reduce" if whole else "reduce_scatter"
         for axis, share in self._axes.items():
             sent = share * elements * wire
             yield Message(item=item, collective=collective, axis=axis, num_bytes=sent)
@@ -145,29 +143,28 @@ class _Sharding:
                 sent /= float(extent_of(axis, columns)[0][0])
             yield Message(item=item, collective="all_reduce", axis="dp_replicate", num_bytes=sent)
 
-    @property
-    def when(self) -> Exchanges:
-        """Gathers and reductions, per micro-batch or once an iteration."""
+    def _exchanges(self) -> Exchanges:
         context = self.subject.context
         stays = context.traits.states.zero3_keeps_ends_gathered and not self.is_layer
         return exchanges_of(context, self.subject.columns, stays_gathered=stays)
 
     def each(self, trained: float, frozen: float) -> tuple[Messages, Messages]:
         """Return what stage 3 gathers before a forward; for a backward also what is reduced."""
+        when, width = self._exchanges(), gathered_weight_bytes(self.subject.context)
         gathers: Messages = ()
-        if self.when.gathers_each[0]:
-            width = gathered_weight_bytes(self.subject.context)
+        if when.gathers_each[0]:
             gathers = tuple(self.gathers(SHARDING, trained + frozen, width))
-        if not self.when.reduces_each[0]:
+        if not when.reduces_each[0]:
             return gathers, gathers
-        return gathers, (*gathers, *self.reduces(SHARDING, trained))
+        whole = bool(when.all_reduces[0])
+        return gathers, (*gathers, *self.reduces(SHARDING, trained, whole=whole))
 
     def once(self, trained: float, frozen: float) -> Iterable[Message]:
         """Yield what an iteration reduces and gathers after its micro-batches."""
-        if not self.when.reduces_each[0]:
-            yield from self.reduces("data_parallel", trained)
-        if self.when.gathers_once[0]:
-            width = weight_bytes(self.subject.context)
+        when, width = self._exchanges(), weight_bytes(self.subject.context)
+        if not when.reduces_each[0]:
+            yield from self.reduces("data_parallel", trained, whole=bool(when.all_reduces[0]))
+        if when.gathers_once[0]:
             yield from self.gathers("data_parallel", trained + frozen, width)
 
 
@@ -197,8 +194,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     kinds = layer_groups(context.model, shape, traits)
     # Messages of the mean layer; of forward those that selective and full recomputation repeat.
     total = sum(kind.num_layers for kind in kinds)
-    forward, backward = list[Message](), list[Message]()
-    selective, full = list[Message](), list[Message]()
+    forward, backward, selective, full = (list[Message]() for _ in range(4))
     for kind in kinds:
         share = kind.num_layers / total
         for op in kind.ops:
@@ -212,8 +208,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     stages = chunk_stages(subject)
     own = _Sharding(subject=subject, is_layer=True)
     ends = _Sharding(subject=subject, is_layer=False)
-    params = float(parts.params[0])
-    frozen_params = float(parts.frozen_elements[0])
+    params, frozen_params = float(parts.params[0]), float(parts.frozen_elements[0])
     chunks = []
     shares = chunk_shares(subject, stages).tolist()
     for chunk, (stage, share) in enumerate(zip(stages, shares, strict=True)):
@@ -236,10 +231,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
             if is_here:
                 sent.append((_of_comms(op_comms[0]), 1.0))
                 sent_back.append((_of_comms(op_comms[1]), 1.0))
-        made = ChunkTraffic(
-            forward=_summed(sent, subject),
-            backward=_summed(sent_back, subject),
-        )
+        made = ChunkTraffic(forward=_summed(sent, subject), backward=_summed(sent_back, subject))
         chunks.append(made)
     tails = list[Messages]()
     frozen_layer, frozen_first, frozen_last = (

@@ -133,8 +133,7 @@ def _attributes(node: Node, rank: int, peer: int, group: Ranks, number: int | No
 
 def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes], num_nodes: int) -> str:
     context, estimated_s = plan.context, plan.estimate.iter_time_s
-    last = [nodes[-1] for nodes in stages]
-    end_us = max(node.start_us + node.duration_us for node in last)
+    end_us = max(node.start_us + node.duration_us for nodes in stages for node in nodes)
     longer_s, beyond = drawn.modelled_s - drawn.simulated_s, ""
     if longer_s > 1e-6:
         beyond = (
@@ -232,12 +231,10 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
     files = list[OutputFile]()
     for name, document in documents.items():
         # A line per key.
-        lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items()]
-        text = "{\n" + ",\n".join(lines) + "\n}\n"
-        files.append(OutputFile(name=name, text=text))
+        lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
+        files.append(OutputFile(name=name, text="{\n" + ",\n".join(lines) + "\n}\n"))
     files.append(OutputFile(name="network.yml", text=levels))
-    readme = _readme(plan, drawn, stages, num_nodes)
-    files.append(OutputFile(name="README.md", text=readme))
+    files.append(OutputFile(name="README.md", text=_readme(plan, drawn, stages, num_nodes)))
     ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
     for stage, nodes in enumerate(stages):
         parts = [shared(node) for node in nodes]

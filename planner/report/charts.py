@@ -198,8 +198,7 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
     boxes: dict[str, list[str]] = {colour: [] for colour in TIME_TITLES}
     numbers = []
     for stage, slices in enumerate(stages):
-        top = stage * height + 1.0
-        bottom = (stage + 1) * height - 1.0
+        top, bottom = stage * height + 1.0, (stage + 1) * height - 1.0
         for each in slices:
             if each.end_s <= window.start_s or each.start_s >= window.end_s:
                 continue
@@ -212,8 +211,7 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
                     boxes[colour].append(f"M{x:.2f} {top:.2f}H{to:.2f}V{bottom:.2f}H{x:.2f}Z")
             # There is room for the number of a micro-batch.
             if each.slot and right - left > 15.0 and height > 12.0:
-                middle = (left + right) / 2.0
-                number = str(each.slot[0].micro_batch)
+                middle, number = (left + right) / 2.0, str(each.slot[0].micro_batch)
                 numbers.append(_text(middle, bottom - height / 4.0, number, "number"))
     for colour, drawn in boxes.items():
         if drawn:
@@ -265,10 +263,9 @@ class _Panel:
     def frame(self, window: Window) -> Iterator[str]:
         """Lines where nothing is held, and where the device is full."""
         styles = {0.0: "stroke:var(--rule)", self.most: "stroke:var(--limit);stroke-dasharray:5 4"}
-        left, right = window.x(window.start_s), window.x(window.end_s)
+        ends = (window.x(window.start_s), window.x(window.end_s))
         for num_bytes, style in styles.items():
-            y = self.y(num_bytes)
-            yield _line([(left, y), (right, y)], style)
+            yield _line([(x, self.y(num_bytes)) for x in ends], style)
 
 
 def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fullest: int) -> Chart:
@@ -330,9 +327,7 @@ def _extent(found: Iteration, shown: Sequence[tuple[float, float]]) -> str:
         )
     off = drawn.simulated_s / drawn.modelled_s - 1.0
     how = "stages wait at its end" if off <= 0.0 else "slices are drawn that much shorter"
-    against = ""
-    if abs(off) >= 5e-4:
-        against = f" ({off:+.1%} of the estimate's; {how})"
+    against = "" if abs(off) < 5e-4 else f" ({off:+.1%} of the estimate's; {how})"
     return f"{extent}, from an event simulation of the schedule{against}"
 
 

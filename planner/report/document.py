@@ -117,8 +117,6 @@ def _closed(part: Any) -> Any:  # noqa: ANN401 - any part of a schema
     fields = made.get("properties")
     if isinstance(fields, dict) and made.get("type") == "object":
         always = made.get("required", [])
-        made["required"] = [
-            name for name, own in fields.items() if name in always or "default" in own
-        ]
+        made["required"] = [name for name in fields if name in always or "default" in fields[name]]
         made["additionalProperties"] = False
     return made

@@ -129,14 +129,10 @@ def emit_document(
     )
 
 
-def _longest_ticks(text: str) -> int:
-    return max(map(len, re.findall("`+", text)), default=0)
-
-
 def _code(text: str) -> str:
     """A Markdown code span that holds any text, on one line."""
     text = printable(text).replace("\n", "\\n").replace("\t", "\\t")
-    ticks = "`" * (1 + _longest_ticks(text))
+    ticks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     blank = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{blank}{text}{blank}{ticks}"
 
@@ -149,11 +145,9 @@ def _words(text: str) -> str:
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table; bars and line ends in cells are kept from breaking it."""
-    table = ""
-    for line in (head, ("---",) * len(head), *rows):
-        cells = [cell.replace("|", "\\|").replace("\n", " ") for cell in line]
-        table += f"| {' | '.join(cells)} |\n"
-    return table
+    lines = [head, ("---",) * len(head), *rows]
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def decisions(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
@@ -185,10 +179,9 @@ def decisions(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
 
 def _figures(context: Context, strategy: Strategy) -> str:
     result = estimate(context, strategy)
-    peak = format_bytes(result.memory.peak_bytes)
-    usable = format_bytes(result.memory.usable_bytes)
-    rows = [(what, _words(text)) for what, text in decisions(context, strategy)]
-    rows += [
+    peak, usable = format_bytes(result.memory.peak_bytes), format_bytes(result.memory.usable_bytes)
+    rows = [
+        *((what, _words(text)) for what, text in decisions(context, strategy)),
         ("time of an iteration", f"{format_seconds(result.iter_time_s)}, modelled"),
         ("tokens/s", format_count(result.tokens_per_s)),
         ("MFU", f"{100.0 * result.mfu:.1f} %"),
@@ -239,7 +232,7 @@ def _readme(
     words += software_options(context.traits) if made.carries(context.traits.name) else []
     check = shlex.join(words)
     # A block of shell that no line of the command ends.
-    ticks = "`" * max(3, 1 + _longest_ticks(check))
+    ticks = "`" * (1 + max(map(len, re.findall("`{2,}", check)), default=2))
     rows = [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided]
     decided = _table(("key", "value", "why"), rows)
     variables, left_to_user = "", ""

@@ -281,8 +281,7 @@ def print_memory_answer(
     ]
     savings = answer.savings
     if not verbose:
-        savings = [saving for saving in savings if saving.peak_bytes is not None]
-        savings = savings[:5]
+        savings = [saving for saving in savings if saving.peak_bytes is not None][:5]
     more = "-v adds every item and stage, all changes, assumptions; --all small items too."
     assumed = assumptions_line(answer.context, [answer.strategy])
     show(

@@ -38,10 +38,10 @@ def check_writable(path: Path, *, force: bool, option: str = "--save") -> None:
     if path.exists() and not path.is_file():
         message = "is no regular file (a folder or a device); a file name is needed"
         raise InputError.single(str(path), option, message)
-    folder = path.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        message = f"cannot be written: {folder} is no writable folder"
-        raise InputError.single(str(path), option, message)
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError.single(
+            str(path), option, f"cannot be written: {path.parent} is no writable folder"
+        )
 
 
 def check_yaml(path: Path | None, *, force: bool) -> None:
@@ -103,10 +103,9 @@ def _problem(folder: Path, target: Path, *, force: bool) -> str | None:
     """Return why a file cannot be written, or None."""
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         return f"lies outside {folder} because of a link; nothing is written there"
-    for name in target.relative_to(folder).parents:
-        above = folder / name
-        if os.path.lexists(above) and not above.is_dir():
-            return f"{above} is no folder"
+    for above in target.relative_to(folder).parents:
+        if os.path.lexists(folder / above) and not (folder / above).is_dir():
+            return f"{folder / above} is no folder"
     if not os.path.lexists(target):
         return None
     if not force:

@@ -64,13 +64,11 @@ def summary(results: Sequence[FileResult]) -> str:
 
 
 def _by_severity(numbers: dict[str, int]) -> str:
-    found = [(number, severity) for severity, number in numbers.items() if number]
-    return ", ".join(plural(number, severity) for number, severity in found)
+    return ", ".join(plural(number, severity) for severity, number in numbers.items() if number)
 
 
 def _style(numbers: dict[str, int]) -> str:
-    worst = next((severity for severity, number in numbers.items() if number), "")
-    return STYLES.get(worst, "bold green")
+    return next((STYLES[severity] for severity, number in numbers.items() if number), "bold green")
 
 
 def print_findings(results: Sequence[FileResult], console: "Console") -> None:
@@ -82,8 +80,7 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
 
     for result in results:
         gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
-        words = (result.format, result.model, result.cluster, gpus)
-        known = ", ".join(filter(None, words))
+        known = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
         numbers = counts([result])
         found = (_by_severity(numbers) or "nothing found", _style(numbers))
         what = (f"  {known}" if known else "", "dim")
@@ -115,8 +112,7 @@ def render_text(results: Sequence[FileResult]) -> str:
     console = Screen(file=StringIO(), width=100, highlight=False, emoji=False)
     with console.capture() as captured:
         print_findings(results, console)
-    lines = captured.get().splitlines()
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def render_json(results: Sequence[FileResult]) -> str:

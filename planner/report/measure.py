@@ -156,8 +156,7 @@ def _compared(one: Comparison) -> Iterator[tuple[str, str]]:
     said = {"not priced": one.unpriced, "note": one.log.notes}
     if one.predicted is not None:
         said |= {"assumed": one.predicted.assumed, "unusual": one.predicted.unusual}
-    for word, texts in said.items():
-        yield from ((word, text) for text in texts)
+    yield from ((word, text) for word, texts in said.items() for text in texts)
 
 
 def _seconds(seconds: float) -> str:
@@ -248,8 +247,8 @@ ERRORS: list[Column[OwnErrors]] = [
 
 def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors, and which file may be of another machine."""
-    name = made.base.cluster.name
-    points = plural(sum(own.num_points for own in made.own), "point")
+    name, num_points = made.base.cluster.name, sum(own.num_points for own in made.own)
+    points = plural(num_points, "point")
     headline = f"{name}: {points}, which no figure that can be fitted follows."
     if made.figures:
         most = max(made.figures, key=lambda each: abs(each.factor - 1.0))
@@ -282,12 +281,7 @@ def print_machine(made: Calibration, measured: Measured, console: Console) -> No
     # There is nothing that they could differ from.
     figures = [each for each in FIGURES if each.title not in ("catalog", "basis", "change")]
     errors = [each for each in ERRORS if each.title != "before"]
-    show(
-        console,
-        Text(said, style="bold"),
-        Table(decided, figures),
-        Table(made.own, errors),
-    )
+    show(console, Text(said, style="bold"), Table(decided, figures), Table(made.own, errors))
 
 
 def calibrate_document(made: Calibration, text: str) -> CalibrateDocument:

@@ -68,11 +68,8 @@ def placed_line(found: Placed) -> str:
     """Return what a vendor ships for the model and accelerator, and how the model ranks it here."""
     recipe = found.recipe
     gpus = f"{recipe_gpus(recipe)} {recipe.accelerator.upper()}"
-    other = list[str]()
-    if recipe.task != "pretrain":
-        other.append(recipe.task)
-    if recipe.precision != found.context.job.precision:
-        other.append(recipe.precision)
+    other: list[str] = [] if recipe.task == "pretrain" else [recipe.task]
+    other += [] if recipe.precision == found.context.job.precision else [recipe.precision]
     if recipe.global_batch != found.context.job.global_batch:
         other.append(f"batch {recipe.global_batch}")
     terms = f" ({', '.join(other)})" if other else ""
@@ -113,18 +110,16 @@ def gap_text(answer: Answer) -> str:
 
 def tight_line(plans: Sequence[Plan]) -> str:
     """Return which plans lie inside their framework's margin, and what the first one leaves."""
-    tight: dict[str, Plan] = {}
-    for rank, plan in enumerate(plans, start=1):
-        if plan.estimate.memory.verdict == "tight":
-            tight[str(rank)] = plan
+    ranked = enumerate(plans, start=1)
+    tight = {str(rank): plan for rank, plan in ranked if plan.estimate.memory.verdict == "tight"}
     if not tight:
         return ""
-    first = next(iter(tight))
-    named, of_plan = f"Plan {first} is", ""
+    rank, first = next(iter(tight.items()))
+    named, of_plan = f"Plan {rank} is", ""
     if len(tight) > 1:
         named = f"Plans {', '.join(tight)} are"
-        of_plan = f" (plan {first})"
-    memory = tight[first].estimate.memory
+        of_plan = f" (plan {rank})"
+    memory = first.estimate.memory
     return (
         f"{named} tight: {format_bytes(memory.free_bytes)} of HBM free{of_plan}, and published "
         f"peaks exceeded the model by up to {format_bytes(memory.uncertainty_bytes)}."

@@ -43,8 +43,7 @@ def _space_row(space: SpaceCount) -> SpaceRow:
     sets: list[list[str]] = []
     if any("selective" in policy.kinds for policy in space.policies):
         selected = space.context.traits.recompute.selected
-        chosen = space.context.module_sets or (selected,)
-        sets = [list(modules) for modules in chosen if modules]
+        sets = [list(chosen) for chosen in space.context.module_sets or (selected,) if chosen]
     return SpaceRow(
         framework=space.context.traits.name,
         profile=space.context.traits.profile,
@@ -69,7 +68,7 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
         row, context = _space_row(space), space.context
         title = f"Search space of {inputs_line([context], notes)}"
         titles, number = ("dimension", "values of legal strategies"), len(row.layer_policies)
-        modules = ", ".join(sorted(set().union(*row.module_sets)))
+        modules = ", ".join(sorted({name for chosen in row.module_sets for name in chosen}))
         several = f"{len(row.module_sets)} sets of " if len(row.module_sets) > 1 else ""
         rows = [(name, ", ".join(map(str, values))) for name, values in row.dimensions.items()]
         rows.append(("activations", "; ".join(row.layer_policies) or "none"))

@@ -215,11 +215,8 @@ def _shown(value: Value) -> str:
     if len(value) <= 8:
         return ", ".join(map(str, value)) or "none"
     # Of more stages runs of equal numbers of layers: ``7, 14 x 8, 7``.
-    words = []
-    for one, run in groupby(value):
-        length = len(list(run))
-        words.append(f"{length} x {one}" if length > 1 else str(one))
-    return ", ".join(words)
+    runs = [(one, len(list(run))) for one, run in groupby(value)]
+    return ", ".join(f"{length} x {one}" if length > 1 else str(one) for one, length in runs)
 
 
 def _wrong(made: FixedFile) -> Iterator[Part]:
@@ -227,8 +224,7 @@ def _wrong(made: FixedFile) -> Iterator[Part]:
     if made.format == PLAN:
         lines = [f"{one.key}: {one.message}" for one in answer.violations]
     yield Text("What is wrong", "bold")
-    lines += [one.words for one in answer.deficits]
-    yield from (f"  {line}" for line in lines)
+    yield from (f"  {line}" for line in (*lines, *(one.words for one in answer.deficits)))
     if made.format == PLAN and answer.violations and not _is_priced_here(answer):
         yield Text("  (memory of an illegal plan is not computed)", "dim")
 
@@ -246,19 +242,13 @@ def _changes(changes: Sequence[FieldChange], *, is_plan: bool) -> Iterator[Part]
         yield "  The layout stays; what contradicts it in the file is written anew."
         return
 
-    def field(row: FieldChange) -> str:
-        return row.field if row.counts else f"  {row.field} (follows)"
-
-    def line(row: FieldChange) -> str:
-        return str(row.line or ("new" if row.new_line else ""))
-
     def before(row: FieldChange) -> str:
         return _shown(row.before) if is_plan or row.counts or row.line else "not stated"
 
     columns: list[Column[FieldChange]] = [
-        Column("field", field, right=False),
+        Column("field", lambda r: r.field if r.counts else f"  {r.field} (follows)", right=False),
         Column("in the file", lambda row: one_line(row.key), right=False, wraps=True),
-        Column("line", line),
+        Column("line", lambda row: str(row.line or ("new" if row.new_line else ""))),
         Column("from", before, right=False, wraps=True),
         Column("to", lambda row: _shown(row.after), right=False, wraps=True),
     ]

@@ -23,11 +23,11 @@ def _value(figure: Parameter, factor: float = 1.0) -> str:
 
 def _verdict(result: Sensitivity) -> str:
     """Whether the layout stays the best when figures are a tenth off."""
-    nearest = []
-    for one in result.responses:
-        is_near = any(1.0 / 1.1 <= each.factor <= 1.1 for each in one.crossings)
-        if one.figure.is_hardware and is_near:
-            nearest.append(one.figure.title)
+    nearest = [
+        one.figure.title
+        for one in result.responses
+        if one.figure.is_hardware and any(1.0 / 1.1 <= each.factor <= 1.1 for each in one.crossings)
+    ]
     layout = short_layout(result.best.strategy)
     if not nearest:
         return f"{layout} stays the best layout with any figure of the hardware 10 % off."

@@ -31,8 +31,7 @@ LEVEL_RATES: list[Column[Any]] = [
 
 
 def _topology(level: LevelSpec | GroupLevel) -> str:
-    dims = " x ".join(map(str, level.dims))
-    return f"{level.topology.replace('_', ' ')} {dims}".strip()
+    return f"{level.topology.replace('_', ' ')} {' x '.join(map(str, level.dims))}".strip()
 
 
 def _known(value: float | None, unit: float, form: str) -> str:
@@ -75,8 +74,7 @@ def print_models(found: answers.Models, console: Console) -> None:
         Column("max seq", "max_seq_len"),
     ]
     hint = "`planner show models NAME` shows one with its sources." if found.found else NOTHING
-    listed = (found.models, columns, found.found, "models")
-    show(console, *_lists(hint, listed))
+    show(console, *_lists(hint, (found.models, columns, found.found, "models")))
 
 
 def print_model(found: answers.Model, console: Console) -> None:

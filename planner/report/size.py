@@ -119,8 +119,7 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
     if gpus == 1:
         head = f"1 GPU ({place}) is the fewest that {one} it."
     figures = [f"  {line}" for line in figure_lines(plan)]
-    lines = map(Text, [*figures, *others])
-    return [Text(head, "bold green"), Text(run, "bold"), *lines]
+    return [Text(head, "bold green"), Text(run, "bold"), *map(Text, [*figures, *others])]
 
 
 def _search_line(sizing: Sizing) -> str:

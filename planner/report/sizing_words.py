@@ -32,9 +32,8 @@ def option_text(plan: "Plan", limit: Limit) -> str:
 
 def missed_options(plan: "Plan", limits: JobLimits) -> dict[str, Any]:
     """Return the limits that a plan misses, and the options that it would keep."""
-    missed = list(limits.missed_by(plan))
-    options = [option_text(plan, limit) for limit in missed]
-    return {"misses": missed, "options": options}
+    missed = limits.missed_by(plan)
+    return {"misses": list(missed), "options": [option_text(plan, limit) for limit in missed]}
 
 
 def missed_text(plan: "Plan", limits: JobLimits, *, bare: bool = False) -> str:
@@ -53,17 +52,14 @@ def missed_text(plan: "Plan", limits: JobLimits, *, bare: bool = False) -> str:
 
 def limits_text(limits: JobLimits) -> str:
     """The job and its limits: ``2T tokens in 30.0 d, for at most 2M USD``."""
-    parts = list[str]()
-    if (deadline_s := limits.deadline_s) is not None:
-        parts.append(f"in {format_seconds(deadline_s).replace('.0 ', ' ')}")
-    if (rate := limits.min_tokens_per_s) is not None:
-        parts.append(f"at {format_count(rate)} tokens/s or more")
-    if (budget := limits.budget_usd) is not None:
-        parts.append(f"for at most {format_count(budget)} USD")
-    said = ", ".join(parts)
-    if limits.total_tokens is None:
-        return said
-    return f"{format_count(limits.total_tokens)} tokens {said}"
+    deadline, rate, budget = limits.deadline_s, limits.min_tokens_per_s, limits.budget_usd
+    parts = [
+        *([] if deadline is None else [f"in {format_seconds(deadline).replace('.0 ', ' ')}"]),
+        *([] if rate is None else [f"at {format_count(rate)} tokens/s or more"]),
+        *([] if budget is None else [f"for at most {format_count(budget)} USD"]),
+    ]
+    tokens = [] if limits.total_tokens is None else [f"{format_count(limits.total_tokens)} tokens"]
+    return " ".join([*tokens, ", ".join(parts)])
 
 
 def job_text(plan: "Plan") -> str:

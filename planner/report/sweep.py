@@ -149,7 +149,7 @@ def _change_words(shown: Winners, along: str, group: Group, steps: Sequence[Step
     before: Group = ()
     for step in steps:
         if step.is_change:
-            was, now = ", ".join(map(_text, before)), ", ".join(map(_text, step.winner))
+            was, now = (", ".join(map(_text, each)) for each in (before, step.winner))
             said.append(f"at {_plain(along)} {_text(step.value)}: {was} to {now}")
         before = step.winner or before
     named = zip(shown.per, group, strict=True)
@@ -165,8 +165,7 @@ def _plain(name: str) -> str:
 def _text(value: object) -> str:
     if value is None:
         return "-"
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if is_number else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def show_rows(shown: Winners) -> list[dict[str, Any]]:
@@ -193,8 +192,7 @@ def show_rows(shown: Winners) -> list[dict[str, Any]]:
 def render_show_csv(shown: Winners) -> str:
     """Return the rows as CSV with a header."""
     rows = show_rows(shown)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return csv_text(rows, list(names))
+    return csv_text(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
 def render_show_json(shown: Winners) -> str:

@@ -75,8 +75,7 @@ def fitting_table(table: Table[R], width: int) -> RichTable:
     # These would rather stand close, or wrap, than be left out.
     matters = [column for column in table.columns if column.spare <= 2]
     # Close columns and wrapped ones are harder to read: only where one that matters would leave.
-    ways = ((2, False), (1, False), (1, True))
-    for gap, may_wrap in ways:
+    for gap, may_wrap in ((2, False), (1, False), (1, True)):
         # Spare ones are left out in turn.
         kept = list(table.columns)
         while _total(kept, table.rows, gap, may_wrap=may_wrap) > width:
@@ -110,7 +109,7 @@ def _drawn(table: Table[R], gap: int) -> RichTable:
     for row, cells in zip(table.rows, table.cells(), strict=True):
         style = table.style(row) if table.style else None
         # Text, not str: square brackets of names are no markup.
-        made.add_row(*map(Text, cells), style=style)
+        made.add_row(*(Text(cell) for cell in cells), style=style)
     return made
 
 
@@ -118,8 +117,7 @@ def _total(columns: Sequence[Column[R]], rows: Sequence[R], gap: int, *, may_wra
     """Characters of a row: of columns the longest lines, or the longest words where they wrap."""
     total = gap * (len(columns) - 1)
     for column in columns:
-        texts = [column.title]
-        texts += [column.text(row) for row in rows]
+        texts = [column.title, *(column.text(row) for row in rows)]
         lines = [line for text in texts for line in text.split("\n")]
         if may_wrap and column.wraps:
             lines = [word for line in lines for word in line.split()]
@@ -156,14 +154,10 @@ def show(console: Console, *parts: Part) -> None:
     for part in parts:
         if part == "":
             continue
-        drawn = part
-        if isinstance(part, Table):
-            drawn = fitting_table(part, console.width)
-        elif isinstance(part, str):
-            # Text, not str: square brackets of names are no markup.
-            drawn = Text(part)
-        is_whole = isinstance(drawn, Text) and bool(drawn.no_wrap)
-        console.print(drawn, soft_wrap=is_whole)
+        drawn = fitting_table(part, console.width) if isinstance(part, Table) else part
+        # Text, not str: square brackets of names are no markup.
+        drawn = Text(drawn) if isinstance(drawn, str) else drawn
+        console.print(drawn, soft_wrap=isinstance(drawn, Text) and bool(drawn.no_wrap))
 
 
 def csv_text(rows: Iterable[Mapping[str, object]], names: Sequence[str]) -> str:

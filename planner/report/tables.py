@@ -105,15 +105,14 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
             return "-"
         return "on" if plan.strategy.sequence_parallel else "off"
 
-    def placed(plan: Plan) -> str:
-        # The axes that placements differ in: ``dp in pp``.
-        *_, inner, outer = plan.strategy.placement.split("-")
-        return f"{inner} in {outer}"
+    def degree_column(axis: str) -> Column[Plan]:
+        return Column(axis, lambda plan: str(getattr(plan.strategy, axis)))
 
     decisions: list[Column[Plan]] = [
         Column("sequence\nparallel", sequence_parallel),
         Column("schedule", "strategy.schedule", right=False),
-        Column("placed", placed, right=False),
+        # The axes that placements differ in: ``dp in pp``.
+        Column("placed", lambda p: " in ".join(p.strategy.placement.split("-")[-2:]), right=False),
         Column("ZeRO", "strategy.zero_stage"),
         Column("replicas", "strategy.dp_replicate"),
         Column("micro-\nbatch", "strategy.micro_batch"),
@@ -124,7 +123,7 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
             wraps=True,
         ),
     ]
-    axes = [Column[Plan](axis, f"strategy.{axis}") for axis in telling_axes(plans)]
+    axes = map(degree_column, telling_axes(plans))
     return [*differing(MACHINES, plans), *axes, *differing(decisions, plans)]
 
 
@@ -158,12 +157,9 @@ def plans_table(
     ranks = {id(plan): str(number) for number, plan in enumerate(plans, start=1)}
     if names:
         ranks = dict(zip(map(id, plans), names, strict=True))
-    of_job = list[Column[Plan]]()
     # Where the job's tokens are given.
-    if first.total_s() is not None:
-        of_job.append(DAYS)
-        if first.cost_usd() is not None:
-            of_job.append(amount_column("cost_usd"))
+    of_job = [] if first.total_s() is None else [DAYS]
+    of_job += [amount_column("cost_usd")] if of_job and first.cost_usd() is not None else []
 
     def change(plan: Plan) -> str:
         ratio = plan.estimate.iter_time_s / first.estimate.iter_time_s

@@ -60,9 +60,8 @@ def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
 def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
     """HBM in GiB, in all and what the schedule changes, wherever it changes."""
     stage, before = f"stage {curve.stage:0{digits}}", None
-    named = {"HBM": curve.total_bytes}
-    for group in ("activations", "transient"):
-        named[group] = curve.bytes_by_group[group]
+    changing = {group: curve.bytes_by_group[group] for group in ("activations", "transient")}
+    named = {"HBM": curve.total_bytes, **changing}
     for position, time_s in enumerate(curve.times_s[:-1]):
         values = {f"{stage} {name}": sizes[position] for name, sizes in named.items()}
         if values == before:
@@ -83,18 +82,16 @@ def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
     stages, same = found.timeline.stages, strategy.num_gpus // strategy.pp
     alike = f" and {same - 1} alike" if same > 1 else ""
     whole = {"name": "one iteration"}
-    # Numbers of one length: viewers sort counters by their names.
-    digits = len(str(len(stages) - 1))
     yield _event("M", "process_name", stage_ranks(strategy, 0)[0], whole)
     for stage, slices in enumerate(stages):
-        rank = stage_ranks(strategy, stage)[0]
-        layers = strategy.layers_per_stage[stage]
+        rank, layers = stage_ranks(strategy, stage)[0], strategy.layers_per_stage[stage]
         name = f"stage {stage}: {layers} layers (rank {rank}{alike})"
         yield _event("M", "thread_name", rank, {"name": name})
         for each in slices:
             events = _slice_events(rank, each)
             yield from (event for event in events if event["dur"])
-        yield from _counters(found.curves[stage], digits)
+        # Numbers of one length: viewers sort counters by their names.
+        yield from _counters(found.curves[stage], digits=len(str(len(stages) - 1)))
 
 
 def render_trace(plan: Plan, found: Iteration) -> str:
@@ -110,6 +107,8 @@ def render_trace(plan: Plan, found: Iteration) -> str:
         "simulated_pipeline_s": drawn.simulated_s,
         "peak_bytes": estimate.memory.peak_bytes,
     }
-    events = [json.dumps(event, separators=(",", ":")) for event in _events(plan.strategy, found)]
+    events = ",\n".join(
+        json.dumps(event, separators=(",", ":")) for event in _events(plan.strategy, found)
+    )
     head = f'{{"displayTimeUnit":"ms",\n"otherData":{json.dumps(about)},\n"traceEvents":[\n'
-    return head + ",\n".join(events) + "\n]}\n"
+    return f"{head}{events}\n]}}\n"

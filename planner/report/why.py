@@ -152,9 +152,8 @@ def _folded(items: Iterable[ItemDifference]) -> list[ItemDifference]:
     """Items under the words for them, largest difference first; recomputation is one."""
     sums: dict[str, tuple[float, float]] = {}
     for item in items:
-        title = item_title(item.name)
-        asked_s, best_s = sums.get(title, (0.0, 0.0))
-        sums[title] = (asked_s + item.asked_s, best_s + item.best_s)
+        asked_s, best_s = sums.get(item_title(item.name), (0.0, 0.0))
+        sums[item_title(item.name)] = (asked_s + item.asked_s, best_s + item.best_s)
     found = [ItemDifference.of(name, *times) for name, times in sums.items()]
     return sorted(found, key=lambda item: -item.difference_s)
 

@@ -67,10 +67,8 @@ def software_lines(contexts: Iterable[Context], plans: Sequence[Plan]) -> list[T
     """Return which software the plans assume, by framework."""
     lines = []
     for context in contexts:
-        name = context.traits.name
-        used = [plan.strategy for plan in plans if plan.framework == name]
-        if used:
-            lines.append(Text(assumptions_line(context, used), "dim"))
+        used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
+        lines += [Text(assumptions_line(context, used), "dim")] if used else []
     return lines
 
 
@@ -99,8 +97,7 @@ def _saved(plan: Plan) -> Iterator[str]:
 def layout_words(plan: Plan) -> str:
     """The layout in words: ``DP 8 · TP 4``, then what is sharded, recomputed and offloaded."""
     strategy = plan.strategy
-    split = [(name.upper(), value) for name, value in strategy.degrees.items() if value > 1]
-    degrees = [f"{name} {value}" for name, value in split]
+    degrees = (f"{name.upper()} {value}" for name, value in strategy.degrees.items() if value > 1)
     groups = f" in {strategy.dp_replicate} replicas" if strategy.dp_replicate > 1 else ""
     sharded = f"ZeRO-{strategy.zero_stage}{groups}" if strategy.zero_stage else "states not sharded"
     saved = ", ".join(_saved(plan))
@@ -164,8 +161,7 @@ def utilization_line(plan: Plan) -> str:
 
 def _peak(plan: Plan) -> tuple[str, bool]:
     """The GEMMs whose peak an MFU is over (of 16 bits if there are), and whether the plan's are."""
-    usual = usual_precision(plan.context.cluster.accelerator)
-    precision = plan.context.job.precision
+    usual, precision = usual_precision(plan.context.cluster.accelerator), plan.context.job.precision
     if usual in SIXTEEN_BITS:
         return "16-bit", precision in SIXTEEN_BITS
     return usual, precision == usual
