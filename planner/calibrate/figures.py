@@ -38,8 +38,8 @@ class Figure:
     num_points: int = 0  # that it depends on; 0: read from the system, or follows from others
     note: str = ""
     values: tuple[float, ...] = ()  # of a list, which ends in value
-    basis: str = "measured"  # of the catalog, or the cluster file in front; none: it has no figure
-    catalog: float | None = None  # what was fitted; None where nothing stands behind it
+    basis: str = "measured"  # of the catalog, or the cluster file in front
+    catalog: float | None = None  # what was fitted; a machine stated whole has nothing behind it
 
     @property
     def factor(self) -> float:
@@ -131,8 +131,6 @@ FIGURES: Mapping[str, tuple[str, ...]] = {
     "host_link_gb_per_s_per_direction": ("node.host_link_bytes_per_s",),
     "host_core_gb_per_s": ("node.host_core_bytes_per_s",),
     "host_memory_gb_per_s": ("node.host_memory_bytes_per_s",),
-    "nvme_read_gb_per_s": ("node.nvme_read_bytes_per_s",),
-    "nvme_write_gb_per_s": ("node.nvme_write_bytes_per_s",),
 }
 TORCHS_KERNEL = {
     "attention_forward_fraction": "attention_flash2_forward_fraction",

@@ -4,7 +4,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from planner.calibrate.figures import FIGURES, Base, Figure, known, named_files,
 from planner.calibrate.points import NOISE, Point
 from planner.limits import one_line
 from planner.spec.cluster import ClusterSpec
-from planner.units import GB, Array, plural
+from planner.units import Array, plural
 
 STEP = 1e-3  # of a logarithm, for derivatives
 LEAST_EFFECT = 0.02  # a figure that no point follows by this share of its change is left as it is
@@ -66,8 +66,6 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     points move a figure by little more than what the catalog leaves open. A fraction ends at 1.
     """
     priors = {key: each for key in FIGURES if (each := known(base, key))}
-    base, disks = _with_new_disks(base, points)
-    priors |= disks
     # downwards: a fraction may stand at 1 already
     slopes = _slopes(_errors(base.cluster, points, list(priors)), np.zeros(len(priors)), -STEP)
     effects = dict(zip(priors, np.abs(slopes).T, strict=True))
@@ -92,25 +90,12 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
     figures = []
     for key, change, deviation in zip(used, theta, spread, strict=True):
-        value = priors[key].value * math.exp(change)
-        was = None if key in disks else priors[key].value
+        value, was = priors[key].value * math.exp(change), priors[key].value
         count = int(np.sum(effects[key] > LEAST_EFFECT))
         basis = priors[key].basis
         figures.append(Figure(key, value, float(deviation), count, basis=basis, catalog=was))
     own = own_errors(base, points, dict(zip(used, theta, strict=True)))
     return Calibration(base=base, figures=tuple(figures), own=own)
-
-
-def _with_new_disks(base: Base, points: Sequence[Point]) -> tuple[Base, dict[str, Figure]]:
-    """Return the base and figures with medians of disks of which the catalog has no rate."""
-    node, found = base.cluster.node, dict[str, Figure]()
-    for way in ("read", "write"):
-        rates = [point.measured for point in points if point.kind == f"disk {way}"]
-        if rates and getattr(node, f"nvme_{way}_bytes_per_s") is None:
-            changed: dict[str, Any] = {f"nvme_{way}_bytes_per_s": float(np.median(rates))}
-            node, key = replace(node, **changed), f"nvme_{way}_gb_per_s"
-            found[key] = Figure(key, float(np.median(rates)) / GB, 1.0, basis="none")
-    return replace(base, cluster=replace(base.cluster, node=node)), found
 
 
 def _errors(
@@ -235,8 +220,7 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         lines += ["overrides:", *kept]
     for each in made.figures:
         spread = f"+- {each.value * each.deviation:.2g}, {plural(each.num_points, 'point')}"
-        before = f"{each.basis}: {each.catalog:g}" if each.catalog else "none before"
-        comment = f"{spread}, {day.isoformat()}; {before}"
+        comment = f"{spread}, {day.isoformat()}; {each.basis}: {each.catalog:g}"
         lines.append(f"  {each.key}: {each.value:.6g}  # {comment}")
     return "\n".join(lines) + "\n"
 

@@ -35,8 +35,6 @@ NOISE = {
     "memory-bound": 0.10,
     "host link": 0.05,
     "host Adam": 0.15,
-    "disk read": 0.10,
-    "disk write": 0.10,
     "run": 0.06,
 }
 ROUNDING = 1.01  # by which a printed figure may lie above a limit
@@ -64,7 +62,7 @@ class Point:
 
     kind: str  # of NOISE
     place: Place
-    measured: float  # seconds, or bytes/s of a link or disk
+    measured: float  # seconds, or bytes/s of a link
     predict: Callable[[ClusterSpec], float]  # the same by the model
 
 
@@ -130,7 +128,7 @@ class Reading:
     """
 
     place: Place
-    measured: float  # seconds, or bytes/s of a link or disk
+    measured: float  # seconds, or bytes/s of a link
     cluster: ClusterSpec
 
     def _point(self, kind: str, predict: Callable[[ClusterSpec], float]) -> Point:
@@ -226,17 +224,6 @@ class Reading:
             return machine.node.host_link_bytes_per_s
 
         return self._point("host link", predict)
-
-    def disk(self, way: str) -> Point:
-        """The rate of reading or writing a disk, at most that of the host's memory."""
-        most = self.cluster.node.host_memory_bytes_per_s
-        self._check("a disk's rate", self.measured, "the host's memory moves", most)
-
-        def predict(machine: ClusterSpec) -> float:
-            rate: float | None = getattr(machine.node, f"nvme_{way}_bytes_per_s")
-            return rate or self.measured
-
-        return self._point(f"disk {way}", predict)
 
     def host_adam(self, params: float, threads: int, ranks: int) -> Point:
         """A step of a fused Adam on the host by so many threads of each of the ranks of a node.

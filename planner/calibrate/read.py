@@ -2,18 +2,13 @@
 
 Forms beside tables of ``--measure`` and logs of runs: CSV with a header; nccl-tests
 src/common.cu, one table or several in a file, of which older releases have no column ``redop`` or
-``root`` where the test has none, and the header says which stand between ``type`` and ``time``;
-nvbandwidth memcpy testcases, ``memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)``, either way,
-which JSON of release 0.6 and later has as ``bandwidth_description`` of a testcase; flash-attention
-benchmarks/benchmark_flash_attention.py (a line per shape, one per method); fio's JSON
-(``jobs[].read.bw_bytes``).
+``root`` where the test has none, and the header says which stand between ``type`` and ``time``.
 """
 
 import csv
 import math
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,18 +28,15 @@ from planner.compare.compare import compare
 from planner.compare.log import FORMS as LOGS
 from planner.compare.log import log_of
 from planner.documents.file import read_text
-from planner.documents.tree import load_json
 from planner.errors import InputError
-from planner.layers.op import FlashAttention
 from planner.limits import MAX_LOG_BYTES, brief
 from planner.query.from_file import Request
 from planner.spec.cluster import ClusterSpec, CollectiveKind
 from planner.units import GB, TERA, US
 
 FORMS = (
-    "output of nccl-tests, rccl-tests, nvbandwidth, flash-attention's benchmark or fio's JSON; CSV "
-    "of products (m,n,k,dtype,time_us) or attention (batch,heads,seq_len,head_dim,time_us); tables "
-    "of --measure; logs of " + LOGS
+    "output of nccl-tests or rccl-tests; CSV of products (m,n,k,dtype,time_us) or attention "
+    "(batch,heads,seq_len,head_dim,time_us); tables of --measure; logs of " + LOGS
 )
 # Columns of sizes that tell what a CSV is of.
 PRODUCT, ATTENTION = ("m", "n", "k"), ("batch", "heads", "seq_len", "head_dim")
@@ -76,11 +68,6 @@ _KINDS: dict[str, CollectiveKind] = {
     "sendrecv": "p2p",
 }
 
-_SHAPE = re.compile(r"### causal=(True|False), headdim=(\d+), batch_size=(\d+), seqlen=(\d+) ###")
-_FLASH = re.compile(r"^Flash2 fwd: ([\d.]+) TFLOPs/s, bwd: ([\d.]+) TFLOPs/s")
-_WAY = re.compile(r"memcpy \w+ CPU\(row\) (?:->|<-) GPU\(column\) bandwidth \(([^)]*)\)")
-_DEVICE = re.compile(r"^\s*Device \d+: (.*?)(?: \([0-9a-fA-F:.]+\))?(?:: \([^)]*\))?\s*$")
-
 
 def points_of(
     path: str, cluster: ClusterSpec, request: Request, config: str | None
@@ -90,26 +77,17 @@ def points_of(
     if text.startswith(FIRST_LINE):
         return tuple(table_points(path, read_table(path, text), cluster))
     columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
-    read: Callable[[str, str, ClusterSpec], Iterator[Point]]
-    nothing = TRUNCATED
     if _HEADER.search(text):
         read = _nccl_points
     elif columns >= set(PRODUCT):
         read = _product_points
     elif columns >= set(ATTENTION):
         read = _attention_points
-    elif _SHAPE.search(text):
-        read, nothing = _flash_points, "has no line of Flash2: it is truncated"
-    elif text.lstrip().startswith("{") and '"fio version"' in text:
-        read, nothing = _fio_points, "none has read or written anything"
-    elif re.search(r"nvbandwidth|SUM \w+_memcpy_(ce|sm) [\d.]", text) or _WAY.search(text):
-        read = _link_points
-        nothing = "no bandwidth between host and device: run host_to_device_memcpy_ce"
     else:
         return (_run_point(path, text, cluster, request, config),)
     points = tuple(read(path, text, cluster))
     if not points:
-        raise InputError.single(path, "file", nothing)
+        raise InputError.single(path, "file", TRUNCATED)
     return points
 
 
@@ -265,84 +243,3 @@ def _ranks_told(path: str, kind: CollectiveKind, ratio: float) -> int:
         message = "does not say how many ranks it was run on; keep the lines of its devices"
         raise InputError.single(path, "ranks", message)
     return int(counts[np.argmin(off)])
-
-
-def _flash_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """FlashAttention 2 of each shape; PyTorch's and others' lines are passed over."""
-    work: FlashAttention | None = None
-    for at, line in enumerate(text.split("\n"), 1):
-        if shape := _SHAPE.search(line):
-            head_dim, batch, seq_len = map(int, shape.groups()[1:])
-            # heads times their size in this benchmark, which runs in fp16
-            heads, is_causal = 2048 // head_dim, shape[1] == "True"
-            work = attention_work(batch, heads, seq_len, head_dim, is_causal=is_causal)
-        rates = _FLASH.search(line)
-        if work is None or rates is None:
-            continue
-        place = Place(path=path, line=at)
-        for rate, is_backward in zip(rates.groups(), (False, True), strict=True):
-            flops = attention_flops(work, is_backward=is_backward)
-            reading = Reading(place, _seconds(place, {"tflops": rate}, flops), cluster)
-            yield reading.attention(work, "fp16", is_backward=is_backward)
-
-
-def _link_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """Each GPU's host link, in each direction; both at once, and links of GPUs, are left out."""
-    is_json = text.lstrip().startswith("{")
-    lines = list(_printed(path)) if is_json else text.split("\n")
-    # JSON has no lines of its own: all of it is at the first
-    places = [Place(path=path, line=1 if is_json else at) for at in range(1, len(lines) + 1)]
-    devices = {
-        found[1]: f"line {place.line}"
-        for place, line in zip(places, lines, strict=True)
-        if (found := _DEVICE.match(line))
-    }
-    check_devices(path, devices, cluster)
-    # the row of a matrix is below its columns, behind its number
-    for at, (line, row) in enumerate(zip(lines, lines[2:], strict=False)):
-        if not (way := _WAY.search(line)):
-            continue
-        if way[1] != "GB/s":
-            raise places[at].refuse(f"bandwidth is in {way[1][:20]}; allowed is GB/s")
-        for cell in row.split()[1:]:
-            if re.fullmatch(r"\d+(\.\d+)?", cell) and float(cell) > 0:
-                yield Reading(places[at + 2], float(cell) * GB, cluster).link()
-
-
-def _printed(path: str) -> Iterator[str]:
-    """The lines that nvbandwidth prints where it does not write JSON."""
-    found = _part(load_json(path), "nvbandwidth", dict)
-    for device in _part(found, "GPU Device list", list):
-        yield f"Device {device}"
-    for case in _part(found, "testcases", list):
-        cells = re.findall(r"[\d.]+", str(_part(case, "bandwidth_matrix", list)))
-        yield from (_part(case, "bandwidth_description", str), "", f"0 {' '.join(cells)}")
-
-
-def _fio_points(path: str, _text: str, cluster: ClusterSpec) -> Iterator[Point]:
-    """Rates of a disk by jobs that ran together: sequential, and past the page cache."""
-    data, rates = load_json(path), defaultdict[tuple[str, str], float](float)
-    for at, job in enumerate(_part(data, "jobs", list)):
-        options = {**_part(data, "global options", dict), **_part(job, "job options", dict)}
-        pattern = str(options.get("rw") or options.get("readwrite") or "read")
-        if pattern.startswith("rand"):
-            message = f"rw={pattern}; states are read and written in sequence"
-            raise InputError.single(path, f"jobs.{at}.rw", f"{message}: allowed are read, write")
-        if str(options.get("direct", "0")) != "1":
-            message = "is not 1: what it read or wrote may lie in memory; run fio with --direct=1"
-            raise InputError.single(path, f"jobs.{at}.direct", message)
-        for way in ("read", "write"):
-            rate = _part(job, way, dict).get("bw_bytes", 0)
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or rate < 0:
-                message = f"must be a number; given {brief(rate)}"
-                raise InputError.single(path, f"jobs.{at}.{way}.bw_bytes", message)
-            rates[str(job.get("groupid", 0)), way] += rate
-    for (_, way), rate in rates.items():
-        if rate > 0:
-            yield Reading(Place(path=path, line=1), rate, cluster).disk(way)
-
-
-def _part(data: object, name: str, kind: type) -> Any:  # noqa: ANN401
-    """What a mapping has by a name; empty where there is none, or of another kind."""
-    found = data.get(name) if isinstance(data, dict) else None
-    return found if isinstance(found, kind) else kind()

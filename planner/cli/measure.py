@@ -71,10 +71,10 @@ def calibrate(
         list[str] | None,
         typer.Argument(
             metavar="[CLUSTER] [FILE...]",
-            help=f"{options.NODES_OF_A_KIND}, or a YAML file; then output of nccl-tests, "
-            "rccl-tests or nvbandwidth, a CSV of products (m,n,k,dtype and time_us or tflops), "
-            "logs of runs, or tables of --measure. Of such a table alone, or of --measure alone, "
-            "the machine is stated whole.",
+            help=f"{options.NODES_OF_A_KIND}, or a YAML file; then output of nccl-tests or "
+            "rccl-tests, a CSV of products (m,n,k,dtype and time_us or tflops), logs of runs, or "
+            "tables of --measure. Of such a table alone, or of --measure alone, the machine is "
+            "stated whole.",
         ),
     ] = None,
     measure: Annotated[

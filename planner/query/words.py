@@ -92,7 +92,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--nodes": f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
     "--dtype": "a precision is given with --precision",
     "--bf16": "a precision is given with --precision bf16",
-    "--nvme": "a disk is not measured; planner calibrate reads fio's JSON (--direct=1) of it",
+    "--nvme": "a disk is not measured; overrides of a cluster file state nvme_read_gb_per_s",
     "--plot": "curves are not drawn; planner export --to html draws a plan's charts",
     "--plot-file": "curves are not drawn; planner export --to html draws a plan's charts",
     "--published": "published runs are compared by python -m tools.validate in a checkout",

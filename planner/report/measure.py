@@ -230,11 +230,11 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
 
 FIGURES: list[Column[Figure]] = [
     Column("figure", "key", right=False, wraps=True),
-    Column("catalog", lambda each: f"{each.catalog:g}" if each.catalog else "-"),
+    Column("catalog", lambda each: f"{each.catalog:g}"),
     Column("basis", "basis", right=False),
     Column("yours", lambda each: f"{each.value:.4g}"),
     Column("+-", lambda each: f"{each.value * each.deviation:.2g}"),
-    Column("change", lambda each: f"{each.factor - 1.0:+.1%}" if each.catalog else "-"),
+    Column("change", lambda each: f"{each.factor - 1.0:+.1%}"),
     Column("points", "num_points"),
 ]
 ERRORS: list[Column[OwnErrors]] = [

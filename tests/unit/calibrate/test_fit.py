@@ -141,7 +141,6 @@ def figures(cluster: ClusterSpec) -> list[float]:
         *(own.attention.forward_fraction, own.attention.backward_fraction),
         *(own.attention_flash2.forward_fraction, own.attention_flash2.backward_fraction),
         *(node.host_core_bytes_per_s, node.host_memory_bytes_per_s),
-        *(node.nvme_read_bytes_per_s or 0.0, node.nvme_write_bytes_per_s or 0.0),
         fits["all_gather"][0].busbw_bytes_per_s[-1],
         cluster.node.host_link_bytes_per_s,
         *(cluster.node.scale_up.efficiency_fraction, cluster.node.scale_up.latency_s),
@@ -162,16 +161,6 @@ def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -
     assert figure is not None
     assert (figure.basis, figure.deviation) == ("given", BY_BASIS["given"])
     assert figure.value == pytest.approx(60, rel=0.02)
-
-
-def test_a_disk_that_the_catalog_does_not_know_is_what_was_measured() -> None:
-    base = read_base("1xpcie-8x-t4")
-    rates = (2.9e9, 3.0e9, 3.2e9)
-    points = [Reading(place("fio"), rate, base.cluster).disk("read") for rate in rates]
-    figure = of(calibrate(base, points), "nvme_read_gb_per_s")
-    assert (figure.basis, figure.catalog) == ("none", None)
-    assert figure.value == pytest.approx(3.0, rel=0.02)
-    assert figure.deviation < 0.1
 
 
 def test_torchs_attention_moves_the_vendors_where_the_file_has_no_other() -> None:

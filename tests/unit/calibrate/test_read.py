@@ -1,8 +1,6 @@
 """Reading every form of measurements, and what no machine of the kind can reach."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tables import synthetic
@@ -201,76 +199,3 @@ def test_a_collective_faster_than_the_links_is_refused(h100: Base, tmp_path: Pat
 def test_published_tables_of_two_nodes_are_read_whole(name: str, cluster: str, count: int) -> None:
     path = MEASURED / f"{name}_all_reduce_perf.txt"
     assert len(points_of(str(path), read_base(cluster).cluster, Request(), None)) == count
-
-
-def test_flash_attentions_benchmark_is_read_by_its_own_kernel_alone(
-    h100: Base, tmp_path: Path
-) -> None:
-    text = (
-        "### causal=True, headdim=128, batch_size=2, seqlen=8192 ###\n"
-        "Flash2 fwd: 330.00 TFLOPs/s, bwd: 270.00 TFLOPs/s, fwd + bwd: 285.00 TFLOPs/s\n"
-        "Pytorch fwd: 50.00 TFLOPs/s, bwd: 60.00 TFLOPs/s, fwd + bwd: 57.00 TFLOPs/s\n"
-    )
-    flops = 4 * 2 * 8192**2 * 2048 / 2
-    times = [point.measured for point in read(h100, tmp_path, text, "flash.txt")]
-    assert times == pytest.approx([flops / 330e12, 2.5 * flops / 270e12])
-    said = refused(h100, tmp_path, text.replace("Flash2", "Flash9"), "flash.txt")
-    assert said == "::file: has no line of Flash2: it is truncated"
-
-
-WAY = "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)"
-LINK = f"Device 0: NVIDIA H100 80GB HBM3 (00000000:18:00)\n{WAY}\n    0  1\n 0  54.00  55.00\n"
-
-
-@pytest.mark.parametrize("is_json", [False, True])
-def test_every_host_link_of_nvbandwidth_is_a_point(
-    h100: Base, tmp_path: Path, is_json: bool
-) -> None:
-    cases = [
-        {"bandwidth_description": WAY, "bandwidth_matrix": [["54.00", "55.00"]]},
-        {"bandwidth_description": WAY.replace("->", "<->"), "bandwidth_matrix": [["9.00"]]},
-    ]
-    devices = ["0: NVIDIA H100 80GB HBM3 (00000000:18:00)"]
-    data = {"nvbandwidth": {"GPU Device list": devices, "testcases": cases}}
-    text = json.dumps(data) if is_json else LINK
-    points = read(h100, tmp_path, text, "nv.txt")
-    assert [(point.kind, point.measured) for point in points] == [
-        ("host link", 54e9),
-        ("host link", 55e9),
-    ]
-    said = refused(h100, tmp_path, text.replace("(GB/s)", "(GiB/s)"), "nv.txt")
-    assert said.endswith(": bandwidth is in GiB/s; allowed is GB/s")
-    said = refused(h100, tmp_path, text.replace("H100 80GB HBM3", "A100-SXM4-80GB"), "nv.txt")
-    assert said.startswith("::line 1: measured on NVIDIA A100-SXM4-80GB (a100-sxm-80);")
-    said = refused(h100, tmp_path, text.replace("54.00", "5400.00"), "nv.txt")
-    assert "a host link of 5,400 GB/s is more than there is: the memory moves 3,350" in said
-
-
-def fio(groups: tuple[int, int] = (0, 0), rate: object = 3e9, **changed: str) -> str:
-    options = {"direct": "1", "rw": "read", **changed}
-    jobs: list[dict[str, Any]] = [
-        {"groupid": group, "read": {"bw_bytes": rate}, "write": {"bw_bytes": 0}} for group in groups
-    ]
-    return json.dumps({"fio version": "fio-3.36", "global options": options, "jobs": jobs})
-
-
-def test_jobs_of_fio_that_ran_together_are_one_rate(h100: Base, tmp_path: Path) -> None:
-    (point,) = read(h100, tmp_path, fio(), "fio.json")
-    assert (point.measured, point.kind) == (6e9, "disk read")
-    assert len(read(h100, tmp_path, fio(groups=(0, 1)), "fio.json")) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (fio(direct="0"), "::jobs.0.direct: is not 1: what it read or wrote may lie in memory"),
-        (fio(rw="randread"), "::jobs.0.rw: rw=randread; states are read and written in sequence"),
-        (fio(rate=0), "::file: none has read or written anything"),
-        (fio(rate="fast"), "::jobs.0.read.bw_bytes: must be a number; given 'fast'"),
-        (fio(rate=1e12), "a disk's rate of 2,000 GB/s is more than there is"),
-    ],
-)
-def test_jobs_of_fio_that_say_nothing_of_a_disk_are_refused(
-    h100: Base, tmp_path: Path, text: str, said: str
-) -> None:
-    assert said in refused(h100, tmp_path, text, "fio.json")
