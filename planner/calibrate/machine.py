@@ -363,8 +363,7 @@ def _lines(table: Table, rate_gb_per_s: float) -> Iterator[Figure]:
     """Measured lines of every collective and group inside a node."""
     rows = [row for row in table.of(*COLLECTIVES) if 1 < row.ranks <= table.machine.per_node]
     if rows:
-        at = "accelerator.collectives.measured_at_gb_per_s_per_direction"
-        yield Figure(at, rate_gb_per_s)
+        yield Figure("accelerator.collectives.measured_at_gb_per_s_per_direction", rate_gb_per_s)
     for kind in COLLECTIVES:
         own = [row for row in rows if row.what == kind]
         for place, ranks in enumerate(sorted({row.ranks for row in own})):

@@ -232,8 +232,7 @@ class Reading:
         thread or more (planner.cost.offload.host_bytes_per_s); no faster than the host's memory.
         """
         moved, most = HOST_ADAM_BYTES * params * ranks, self.cluster.node.host_memory_bytes_per_s
-        rate = moved / self.measured
-        self._check("traffic of Adam", rate, "the host's memory moves", most)
+        self._check("traffic of Adam", moved / self.measured, "the host's memory moves", most)
 
         def predict(machine: ClusterSpec) -> float:
             node = machine.node

@@ -218,8 +218,7 @@ def _from_preset(argument: str, count: int | None) -> ClusterSpec:
 
 
 def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
-    file = load_file(AcceleratorFile, "accelerators", accelerator)[1]
-    usual = file.usual_node
+    usual = load_file(AcceleratorFile, "accelerators", accelerator)[1].usual_node
     if usual is None:
         message = f"{accelerator} has no usual node; name a node: {count}xNODE"
         raise InputError.single("cluster", f"{count}x{accelerator}", message)

@@ -124,7 +124,6 @@ def _matching(
         known = set().union(*entries.values())
         known |= {name if isinstance(name, str) else name[1] for name in entries}
         hint = did_you_mean(word, sorted(known)) or f"`{listing}` lists all"
-        message = f"{word!r} is the name of nothing and applies to nothing; {hint}"
-        problems.add("WORDS", message)
+        problems.add("WORDS", f"{word!r} is the name of nothing and applies to nothing; {hint}")
     problems.finish()
     return [key for key, own in entries.items() if all(_applies(word, own) for word in words)]

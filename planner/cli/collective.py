@@ -113,6 +113,5 @@ def _compression(problems: Problems, text: str) -> dict[str, Any]:
     except ValueError:
         density = 0.0
     if name != "topk" or not 0.0 < density <= 1.0:
-        message = f"must be int8, or topk:SHARE above 0 to 1; given {text!r}"
-        problems.add("--compress", message)
+        problems.add("--compress", f"must be int8, or topk:SHARE above 0 to 1; given {text!r}")
     return {"compress": "topk", "density": density}

@@ -75,8 +75,7 @@ class Measured:
 
 def read_log(path: str) -> Log:
     """Read a log; raises InputError where it is of no known form, has no step, or several runs."""
-    text = read_text(path, MAX_LOG_BYTES, "replace")
-    return log_of(path, text)
+    return log_of(path, read_text(path, MAX_LOG_BYTES, "replace"))
 
 
 def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:

@@ -269,8 +269,7 @@ def unit_buffer_bytes(parts: StageParameters) -> Array:
     context, states = parts.context, parts.context.traits.states
     layers = np.where(_gathers(parts), states.zero3_gathered_layers, 0.0)
     live = np.minimum(layers * parts.gathered, states.zero3_live_elements)
-    whole = _whole_gradients(parts)
-    reduced = whole * reduced_gradient_bytes(parts.strategy, states)
+    reduced = _whole_gradients(parts) * reduced_gradient_bytes(parts.strategy, states)
     return gathered_weight_bytes(context) * live + reduced
 
 

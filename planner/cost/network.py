@@ -149,8 +149,7 @@ def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
     rate = domain_bytes_per_s(group, cluster)
     lowest = True
     for level, below, inside in _outer(group, cluster):
-        together = below * level.achieved_bytes_per_s
-        ports = np.minimum(together, level.ring_achieved_bytes_per_s)
+        ports = np.minimum(below * level.achieved_bytes_per_s, level.ring_achieved_bytes_per_s)
         if not lowest:
             ports = np.where(inside > below, ports, np.inf)
         rate = np.minimum(rate, ports)

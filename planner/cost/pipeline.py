@@ -111,8 +111,7 @@ def makespan_s(strategy: StrategyColumns, slowest_s: Array, sum_s: Array, filled
     :func:`planner.schedules.closed_form.one_f_one_b_makespan_s`.
     """
     if not filled_s.any():
-        number = strategy.num_micro_batches
-        return one_f_one_b_makespan_s(slowest_s, sum_s, number, strategy.vpp)
+        return one_f_one_b_makespan_s(slowest_s, sum_s, strategy.num_micro_batches, strategy.vpp)
     bubble = np.maximum(sum_s - slowest_s - filled_s, 0.0)
     return strategy.num_micro_batches * slowest_s + bubble / strategy.vpp
 

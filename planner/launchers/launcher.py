@@ -72,8 +72,7 @@ def allocation_of(context: Context, strategy: Strategy) -> Allocation:
 
 def job_name(context: Context) -> str:
     """Return a name that every launcher takes: an RFC 1035 label from model and cluster."""
-    text = f"{context.model.name}-{context.cluster.name}".lower()
-    label = re.sub(r"[^a-z0-9]+", "-", text)
+    label = re.sub(r"[^a-z0-9]+", "-", f"{context.model.name}-{context.cluster.name}".lower())
     label = re.sub(r"^[^a-z]+", "", label)[:MAX_NAME].strip("-")
     return label or "train"
 

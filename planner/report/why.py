@@ -21,8 +21,7 @@ LARGEST = 3  # items that a verdict names on either side at most
 def print_why(answer: WhyAnswer, console: Console) -> None:
     """The verdict first, then what it rests on."""
     lines = _nothing(answer.nothing, answer.best) if answer.nothing else _sentences(answer)
-    head = next(lines)
-    show(console, Text(head, "bold"), *lines)
+    show(console, Text(next(lines), "bold"), *lines)
     if answer.asked is None:
         return
     trained = answer.case.context.traits.training.suffix.removeprefix(", ")

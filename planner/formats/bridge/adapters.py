@@ -98,8 +98,7 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     refused = {f"peft._target_ {kind[:80]}: plans price {CLASS}": kind != CLASS}
     for key, what in UNPRICED.items():
         switch = str(given.get(key, "false")).lower()
-        is_on = switch not in ("false", "[]", *NULL)
-        refused[f"{key}: {what}, which plans do not price"] = is_on
+        refused[f"{key}: {what}, which plans do not price"] = switch not in ("false", "[]", *NULL)
     for name in named:
         unknown = f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
         refused[unknown] = name not in NAMES

@@ -116,8 +116,7 @@ def problems(context: Context) -> Iterator[str]:
     yield from unbuilt(context)
     yield from optimizer_problems(context)
     yield from _unnamed(context)
-    others = ("nanotron", "llm.c", "classic", "zero-bubble")
-    yield from wrong_profile(context, others, TITLE)
+    yield from wrong_profile(context, ("nanotron", "llm.c", "classic", "zero-bubble"), TITLE)
 
 
 def _unnamed(context: Context) -> Iterator[str]:
@@ -241,8 +240,7 @@ def _text(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> s
         return "true" if line else "false"
     if line is None:
         own = {ETP: str(strategy.etp), SHARDING: "no_shard", CHUNKS: "null"}
-        default = known.default.removesuffix(".0") or "null"
-        return own.get(option, default)
+        return own.get(option, known.default.removesuffix(".0") or "null")
     _, *words = words_of(option, line.value)
     if known.nargs:
         return f"[{','.join(words)}]"

@@ -178,5 +178,4 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[Override]
     }
     for name, value in fields.items():
         yield f"{PRECISION}.{name}", value, ""
-    is_fp32 = gradient_bytes == 4
-    yield FP32_GRADIENTS, str(is_fp32).lower(), f"gradients of {gradient_bytes:g} bytes"
+    yield FP32_GRADIENTS, str(gradient_bytes == 4).lower(), f"gradients of {gradient_bytes:g} bytes"

@@ -118,8 +118,7 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _of_sharding(settings: Settings) -> Decided:
     if flag(settings, "--use-megatron-fsdp"):
-        stage = FSDP_STAGES[word(settings, SHARDING, "optim_grads_params")]
-        yield "zero_stage", SHARDING, stage
+        yield "zero_stage", SHARDING, FSDP_STAGES[word(settings, SHARDING, "optim_grads_params")]
     elif flag(settings, "--use-torch-fsdp2"):
         reshards = "--torch-fsdp2-no-reshard-after-forward" not in settings
         yield "zero_stage", "--use-torch-fsdp2", 3 if reshards else 2
@@ -226,8 +225,7 @@ TABLE: Table = [own if own is _CHECKPOINTS else with_open(own) for own in ROWS]
 def _of_groups(settings: Settings) -> Decided:
     heads = number(settings, "--num-attention-heads")
     if flag(settings, "--group-query-attention"):
-        groups = whole(settings, "--num-query-groups")
-        yield "model.num_kv_heads", "--num-query-groups", groups
+        yield "model.num_kv_heads", "--num-query-groups", whole(settings, "--num-query-groups")
     elif heads is not None:
         yield "model.num_kv_heads", "--group-query-attention", heads
 

@@ -140,8 +140,7 @@ def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
     granularity = word(settings, key)
     if flag(settings, "--recompute-activations") or granularity == "selective":
         yield "selective_layers_per_stage", key, layers
-        selected = names(settings, modules, ("core_attn",))
-        yield "recompute_modules", modules, selected
+        yield "recompute_modules", modules, names(settings, modules, ("core_attn",))
     elif granularity == "full":
         full = layers
         if word(settings, "--recompute-method") == "block":

@@ -78,8 +78,7 @@ def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         held = states.zero2_gradient_bytes or states.gradient_bytes
         is_double = strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy)
         whole = "two layers' weights and gradients are whole at a time"
-        made = "gradients are sharded as they are made"
-        found["--no-gradient-accumulation-fusion"] = True, made
+        found["--no-gradient-accumulation-fusion"] = True, "gradients are sharded as they are made"
         found[FSDP_GRADIENTS] = "fp32" if held == 4 else None, in_fp32
         found["--fsdp-double-buffer"] = is_double, whole
     elif context.job.precision == "fp16":

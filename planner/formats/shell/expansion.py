@@ -108,8 +108,7 @@ class Expander:
 
     def words(self, node: "Node") -> list[Word]:
         """The words that a written word stands for."""
-        written = self.written(node)
-        whole = _ARRAY.fullmatch(written)
+        whole = _ARRAY.fullmatch(self.written(node))
         value = self._value(whole[2] or "@") if whole else None
         # A text that is asked for as an array stands where the variable does, as others do.
         if whole and value is not None and not _is_text(value):

@@ -244,8 +244,7 @@ def schedule_needs_stages(_: Context, columns: Columns) -> Mask:
 )
 def schedule_pays(context: Context, columns: Columns) -> Mask:
     """GPipe takes as long as 1F1B and holds more: not where 1F1B can be chosen."""
-    is_gpipe = is_schedule(columns, "gpipe")
-    return ~is_gpipe | ("1f1b" not in context.schedules)
+    return ~is_schedule(columns, "gpipe") | ("1f1b" not in context.schedules)
 
 
 vpp_supported = supported("vpp", "interleaved schedule", "an ")

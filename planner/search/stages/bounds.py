@@ -183,8 +183,7 @@ def within(model: StageModel, capacity: Capacity, limit_s: Array) -> tuple[Index
 
     Policies are relaxed to fractions of layers.
     """
-    slowest_s = _slowest_within_s(model, limit_s)
-    most = capacity.layers(slowest_s)
+    most = capacity.layers(_slowest_within_s(model, limit_s))
     rows = np.flatnonzero(capacity.holds(most))
     added_s = capacity.take(rows).least_added_s(most[rows])
     return rows, added_s
