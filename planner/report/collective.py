@@ -32,11 +32,7 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
     steps = [f"{c.algorithm} from {format_bytes(c.from_bytes)}" for c in answer.crossovers]
     most = len(answer.algorithms) if verbose else 6
     is_cut = len(answer.algorithms) > most or (has_levels and not verbose)
-    levels = [
-        *LEVEL_NAMES,
-        Column[GroupLevel]("units", "members"),
-        *LEVEL_RATES,
-    ]
+    levels = [*LEVEL_NAMES, Column[GroupLevel]("units", "members"), *LEVEL_RATES]
     algorithms: list[Column[AlgorithmRow]] = [
         Column("algorithm", "name", right=False),
         Column("time", lambda row: format_seconds(row.time_s)),

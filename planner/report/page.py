@@ -18,12 +18,7 @@ from planner.errors import ExpressError
 from planner.formats.format import Format, OutputFile
 from planner.launchers.launcher import Launcher
 from planner.limits import printable
-from planner.report.charts import (
-    memory_bars,
-    schedule_chart,
-    size_bars,
-    time_bars,
-)
+from planner.report.charts import memory_bars, schedule_chart, size_bars, time_bars
 from planner.report.emitted import README, PlanText, decisions, output_files
 from planner.report.explain import ledger_table
 from planner.report.table import Table, text_table

@@ -133,11 +133,7 @@ def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
     lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
     lines.pop("--num-layers-per-virtual-pipeline-stage", None)
     if strategy.vpp > 1:
-        lines[CHUNKS] = KeyValue(
-            key=CHUNKS,
-            value=strategy.vpp,
-            why="chunks per stage",
-        )
+        lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
     return lines
 
 

@@ -174,11 +174,7 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
             text = str(place.value).strip("'")
             for dtype, short in dtypes.items():
                 text = text.replace(f"torch.{dtype}", short)
-            words[dests[option]] = Located(
-                value=text,
-                key=key,
-                line=place.line,
-            )
+            words[dests[option]] = Located(value=text, key=key, line=place.line)
     settings = settings_of(words)
     groups = given.get("model.num_query_groups")
     if groups and groups.value != given[heads].value:

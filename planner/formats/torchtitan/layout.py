@@ -93,12 +93,7 @@ def default_counts(num_layers: int, parts: int, first: int, last: int) -> list[i
 def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
     is_free = strategy.pp == 1 and strategy.ep == 1
-    yield KeyValue(
-        key=option.CUDA_GRAPHS,
-        value=True,
-        why=why,
-        is_assumed=is_free,
-    )
+    yield KeyValue(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
     if strategy.pp > 1:
         layers = ", ".join(map(str, strategy.layers_per_stage))
         is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1

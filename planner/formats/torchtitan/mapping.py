@@ -137,12 +137,7 @@ def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     profile = f"profile {context.traits.profile}"
     is_ring = context.traits.overlap.tensor_parallel_overlap == "ring"
     is_split = splits_backward(strategy.schedule)
-    yield KeyValue(
-        key="compile.enable",
-        value=is_on,
-        why=profile,
-        is_assumed=not is_split,
-    )
+    yield KeyValue(key="compile.enable", value=is_on, why=profile, is_assumed=not is_split)
     if is_on:
         yield KeyValue(
             key="compile.components",

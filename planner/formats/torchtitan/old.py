@@ -65,11 +65,7 @@ def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> Pa
             continue
         for name, value in values.items():
             key = f"{section}.{name}"
-            said[key] = Located(
-                value=value,
-                key=key,
-                line=lines[key],
-            )
+            said[key] = Located(value=value, key=key, line=lines[key])
     settings = {_renamed(key): place for key, place in said.items()}
     settings.pop("", None)
     findings = []

@@ -169,11 +169,7 @@ def _processes(found: Command, lines: Lines) -> dict[str, Located]:
     if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
     number = found.environment[PROCESSES]
-    place = Located(
-        value=launch.number_of(number.text),
-        key=PROCESSES,
-        line=lines.at(number.start),
-    )
+    place = Located(value=launch.number_of(number.text), key=PROCESSES, line=lines.at(number.start))
     return {launch.NPROC_PER_NODE: place}
 
 
