@@ -86,12 +86,16 @@ UNLISTED = {"fsdp_ignored_modules": "text"}
 """Keys that utils/launch.py reads though ``accelerate launch`` has no such option."""
 ANY = {"fsdp_reshard_after_forward", "fp8_override_linear_precision"}
 """A flag under FSDP2, the name of a strategy under FSDP1; three flags in a list."""
+NUMBERS = {"fsdp_version"}
+"""Whole numbers that ``accelerate launch`` takes as text of two choices."""
 
 
 def option_kind(action: argparse.Action) -> str:
     """How a value of an option of ``accelerate launch`` reads."""
     if action.dest in ANY:
         return "any"
+    if action.dest in NUMBERS:
+        return "whole"
     name = getattr(action.type, "__name__", "")
     is_flag = action.const is True or name in ("bool", "str_to_bool")
     if is_flag or str(action.default) in ("true", "false") or action.dest in FLAGS:
@@ -162,10 +166,7 @@ def trainer_keys() -> dict[str, Any]:
         "fsdp": {"type": ["boolean", "string", "array", "null"]},
         "debug": KINDS["any"],
         "report_to": KINDS["any"],
-        "fsdp_config": {
-            "prefix": "fsdp_",
-            **keys(dict.fromkeys(sorted({*fsdp, "version"}), "any")),
-        },
+        "fsdp_config": keys(dict.fromkeys(sorted({*fsdp, "version"}), "any")),
         "parallelism_config": keys(dict.fromkeys(mesh, "any")),
     }
     definitions = {
