@@ -18,6 +18,7 @@ from planner.calibrate.fit import Calibration, FormulaFit, fit_formula, own_erro
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Measured, Table, What
 from planner.catalog.clusters import cluster_of_data
+from planner.catalog.paths import PLAIN_FABRIC
 from planner.collectives.cost import busbw_factor
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import product_s
@@ -246,7 +247,7 @@ def _document(table: Table, figures: Sequence[Figure]) -> dict[str, Any]:
         "accelerator": name,
         "accelerators_per_node": count,
         "scale_up": {"kind": machine.backend or "none", "domain_accelerators": count, **scale_up},
-        "fabric": "eth-25g",
+        "fabric": PLAIN_FABRIC,
         **made["node"],
         "sources": sources,
     }

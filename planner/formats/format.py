@@ -188,6 +188,11 @@ class OutputFile:
     text: str
     is_executable: bool = False
 
+    @property
+    def content(self) -> bytes:
+        """Bytes that are written."""
+        return self.text.encode()
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedKey:

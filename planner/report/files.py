@@ -167,7 +167,7 @@ def write_folder(
         for file in files:
             staged = work / "new" / file.name
             staged.parent.mkdir(parents=True, exist_ok=True)
-            staged.write_bytes(file.text.encode())
+            staged.write_bytes(file.content)
             staged.chmod(0o755 if file.is_executable else 0o644)
         old = [name for name in (*names, *gone) if os.path.lexists(folder / name)]
         away = [(folder / name, work / "old" / name) for name in old]

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from planner.formats.format import DECISIONS, ParsedConfig, SourceText
 from planner.formats.megatron.decisions import OWNED
 from planner.formats.megatron.read import options_in
 from planner.formats.registry import load_format
-from planner.formats.shell.edit import Options
+from planner.formats.shell.options import Launches
 from planner.formats.torchtitan.mapping import DECIDING
 from planner.formats.torchtitan.read import entries_in
 
@@ -46,7 +46,7 @@ LAYOUT: Mapping[str, object] = {
 class Kind:
     """A format, how its words are looked at, and plans on eight GPUs to put into its scripts."""
 
-    options: Options
+    options: Callable[[SourceText], Launches]
     deciding: Container[str]
     option: str = ""
     """What the words handed to the format's reader look like, where they are not all."""

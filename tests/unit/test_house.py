@@ -20,8 +20,8 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 28_356,
-    "lines": 62_995,
+    "statements": 28_358,
+    "lines": 63_000,
     "files": 318,
     "names per 1,000 lines": 63.7,
     "tokens per line of code": 8.63,

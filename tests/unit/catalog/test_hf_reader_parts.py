@@ -102,4 +102,4 @@ def test_labels_of_a_head_that_no_language_model_has_are_not_noted(tmp_path: Pat
 
 def test_notes_hold_no_control_characters(tmp_path: Path) -> None:
     model = read(tmp_path, model_type="own\x1b[31m", architectures=["LlamaForCausalLM"])
-    assert model.notes[0].startswith("model_type own?[31m: read as llama")
+    assert model.notes[0].startswith("model_type own\\x1b[31m: read as llama")

@@ -56,7 +56,7 @@ def made(context: Context, **layout: Any) -> Plan:
 def written(plan: Plan, folder: Path) -> Folder:
     drawn = timeline(price(plan.context, plan.strategy))
     for file in folder_files(plan, drawn, "plan"):
-        (folder / file.name).write_bytes(file.text.encode())
+        (folder / file.name).write_bytes(file.content)
     return read_folder(folder)
 
 

@@ -82,12 +82,11 @@ def test_dropping_branches_early_loses_no_legal_strategy(
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_shapes_listed_in_parts_are_those_listed_at_once(
-    situation: dict[str, object], context_of: Contexts, monkeypatch: pytest.MonkeyPatch
+    situation: dict[str, object], context_of: Contexts
 ) -> None:
     whole = Enumeration(context=context_of(**situation))
     (at_once,) = whole.listed()
-    monkeypatch.setattr(listing, "PART_ROWS", 20)
-    in_parts = Enumeration(context=whole.context)
+    in_parts = Enumeration(context=whole.context, part_rows=20)
     parts = list(in_parts.listed())
     assert len(parts) > 1
     assert {name: column.tolist() for name, column in joined(parts).items()} == {
