@@ -153,11 +153,16 @@ def parse(text: str, where: str) -> Source:
             problems = Problems(where)
             rows = dict(_rows(lines, start, header, delimiter, problems))
             found = tuple(read(rows, problems))
-            del problems.found[MAX_PROBLEMS:]
+            more = len(problems.found) - MAX_PROBLEMS
+            if more > 0:
+                del problems.found[MAX_PROBLEMS:]
+                problems.add("file", f"{more:,} more problems of this kind and others")
             problems.finish()
             return found
-    message = f"written by no known tool; known are {COMMANDS} (keep the headers)"
-    raise InputError.single(where, "line 1", message)
+    message = "written by no known tool"
+    if filled[0].startswith(("<", "GPU0")):
+        message = "topologies of NCCL and nvidia-smi are not covered"
+    raise InputError.single(where, "line 1", f"{message}; known are {COMMANDS} (keep the headers)")
 
 
 def _rows(

@@ -359,12 +359,6 @@ class Strategy(LayoutFields[int, bool, str]):
         return dict(zip(POLICIES, map(sum, self.policy_counts), strict=True))
 
     @property
-    def mixes_policies(self) -> bool:
-        """Some layers are under a policy that others are not under."""
-        num_layers = sum(self.layers_per_stage)
-        return any(0 < sum(counts) < num_layers for counts in self.policy_counts)
-
-    @property
     def head_stage(self) -> int:
         """The stage with the head and the loss."""
         return 0 if self.schedule in V_SHAPED else self.pp - 1

@@ -150,6 +150,23 @@ def test_edits_of_commented_texts_have_the_edited_values(
     assert parsed_json("f", text).value == with_changes(value, changes)
 
 
+@given(OBJECTS, PATHS, VALUES, st.randoms(use_true_random=False))
+def test_a_replaced_value_leaves_the_text_around_it(
+    value: dict[str, Any], path: tuple[str, ...], new: Any, pick: random.Random
+) -> None:
+    text = commented(value, pick)
+    at = parsed_json("f", text).root
+    for name in path:
+        pair = at.find(name) if at and at.kind == "mapping" else None
+        if pair is None:
+            return
+        at = pair[1]
+    assert at
+    after = edited("f", text, {path: new})
+    assert after.startswith(text[: at.start])
+    assert after.endswith(text[at.end :])
+
+
 @given(OBJECTS, CHANGES, st.randoms(use_true_random=False))
 def test_comments_and_other_keys_stay_in_their_order(
     value: dict[str, Any], changes: dict[tuple[str, ...], Any], pick: random.Random

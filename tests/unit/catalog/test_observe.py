@@ -46,10 +46,11 @@ def test_a_slot_of_width_or_generation_zero_is_not_told(slot: str) -> None:
     assert smi(f"{SMI_HEADER}\nNVIDIA L40S, 1 MiB, 0 MiB, {slot}").slot is None
 
 
-def test_of_very_many_problems_the_first_are_told() -> None:
+def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None:
     with pytest.raises(InputError) as error:
         smi("name, memory.total [MiB]\n" + "A, x\n" * 100)
-    assert len(error.value.problems) == 20
+    assert len(error.value.problems) == 21
+    assert error.value.problems[-1].message.startswith("80 more problems")
 
 
 @pytest.mark.parametrize("why", ["[N/A]", "[Not Supported]", "[GPU is lost]", "n/a", ""])
@@ -131,6 +132,12 @@ def test_byte_order_marks_foreign_line_ends_and_colours_change_nothing(tmp_path:
 def test_colours_without_their_escape_character_are_dropped() -> None:
     read = smi(clean("[4mname, index[0m\nNVIDIA L4, 0\n", "smi"))
     assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
+
+
+@pytest.mark.parametrize("text", ["<system/>", "\tGPU0\tGPU1\nGPU0\t X \tNV4\n"])
+def test_topologies_are_not_covered(text: str) -> None:
+    with pytest.raises(InputError, match="topologies of NCCL and nvidia-smi are not covered"):
+        parse(text, "x")
 
 
 def test_a_table_below_the_command_that_printed_it_is_read() -> None:
