@@ -17,7 +17,7 @@ from planner.frameworks.registry import (
     stated_figures,
     trait_figures,
 )
-from planner.search.ranking.penalties import PENALTIES
+from planner.search.ranking.penalties import PENALTIES, SIMPLICITY
 from planner.search.space.legality import RULES
 from planner.spec import traits as traits_module
 from planner.spec.items import Item
@@ -127,24 +127,17 @@ def rules_table() -> str:
     )
 
 
-BASES = {"pairs": "published pairs", "drift": "drift of published runs", "prior": "assumed"}
-"""What a penalty is taken from, in words."""
-
-
 def penalties_table() -> str:
-    """Return every penalty: mechanism, factor, what it is taken from, why."""
-    return table(
-        ("mechanism", "factor", "from", "why"),
-        (
-            (
-                name.replace("_", " "),
-                f"{entry.factor:g}",
-                f"{BASES[entry.basis]}: {entry.kind}" if entry.kind else BASES[entry.basis],
-                entry.reason,
-            )
-            for name, entry in PENALTIES.items()
-        ),
+    """Return every penalty and what makes a layout less simple: mechanism, how much, why."""
+    penalties = (
+        (name.replace("_", " "), f"x {one.factor:g}, {one.num_runs} runs", one.reason)
+        for name, one in PENALTIES.items()
     )
+    steps = (
+        (name.replace("_", " "), f"{one.steps:g} steps", one.reason)
+        for name, one in SIMPLICITY.items()
+    )
+    return table(("mechanism", "counts", "why"), (*penalties, *steps))
 
 
 def trait_meanings() -> dict[str, str]:

@@ -168,7 +168,7 @@ def asked(row: SetUp, records: Mapping[str, Record]) -> Asked:
 
 def _completed(context: Context, layout: str) -> tuple[Strategy | None, str]:
     """The fastest strategy of a layout on all GPUs, margin or not; or why there is none."""
-    plain = replace(context, margin_fraction=0.0, weighs_evidence=False)
+    plain = replace(context, margin_fraction=0.0, ranking="time")
     everywhere = f"gpus=={context.cluster.num_accelerators}"
     found = answer([plain], top=1, narrowing=read_narrowing(fix=[layout], where=[everywhere]))
     if found.plans:
@@ -206,7 +206,7 @@ def as_users_ask(context: Context, *, is_balanced: bool = False) -> Context:
         margin_fraction=traits.memory_uncertainty_fraction,
         schedules=tuple(name for name in SCHEDULES if name in traits.support.schedules),
         placements=traits.support.placements,
-        weighs_evidence=True,
+        ranking="simplicity",
     )
     return replace(context, module_sets=module_sets(context))
 

@@ -192,5 +192,5 @@ def search_context(plan: Plan) -> Context:
         placements=support.placements,
         schedules=tuple(name for name in SCHEDULES if name in support.schedules),
         module_sets=module_sets(context),
-        weighs_evidence=True,
+        ranking="simplicity",
     )

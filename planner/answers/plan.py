@@ -11,7 +11,7 @@ from planner.answers.evidence import Evidence, evidence
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
 from planner.answers.variants import Variant, resident_variant, variants
-from planner.answers.whatif import Case, found_by, search_each, smallest
+from planner.answers.whatif import Case, first_of_each, found_by, search_each, smallest
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective_matrix
@@ -33,13 +33,12 @@ def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
     """The best plans over all frameworks that keep the limits, the best of each first."""
     plans = [plan for plan in plans if not aim.limits.missed_by(plan)]
     objective = OBJECTIVES[aim.objective]
-    plans = sorted(plans, key=lambda plan: plan.ranked_s)
-    if objective.order not in ("at_most", "fastest"):
-        plans.sort(key=objective.value)
-    # The last that is put in is the first of its framework.
-    leading = {plan.framework: plan for plan in reversed(plans)}
-    plans.sort(key=lambda plan: leading[plan.framework] is not plan)
-    return tuple(plans[:top])
+    by_time = objective.order in ("at_most", "fastest")
+
+    def key(plan: Plan) -> tuple[float, float]:
+        return 0.0 if by_time else objective.value(plan), plan.ranked_s
+
+    return tuple(first_of_each(plans, key)[:top])
 
 
 def answer(
@@ -72,7 +71,6 @@ def answer(
         top=top,
         with_frontier=bool(aim.pareto) and not in_two,
         with_ladder=by_time,
-        with_fastest=by_time,
     )
     chosen = _ranked(found.plans, aim, top)
     is_missed = not chosen and not aim.limits.is_empty and not aim.pareto

@@ -164,11 +164,13 @@ def sensitivity(
 ) -> Sensitivity | None:
     """Scale every figure and plan again; ``plan`` stands in place of the best one for its time.
 
-    Every winner is that of a whole search, so it is what `planner plan` puts first there. None
-    where nothing fits. ``keeps_margin``: as of :func:`planner.answers.whatif.first_plan`.
+    Every winner is that of a whole search: the best by time, before ties are broken. None where
+    nothing fits. ``keeps_margin``: as of :func:`planner.answers.whatif.first_plan`.
     """
     deadline = deadline or Deadline()
     progress("planning", 0.0)
+    # A tie may be broken anew by any change: of the order only what times decide can cross.
+    case = case.with_each(lambda context: replace(context, ranking="evidence"))
     deadline.num_left = len(case.contexts)
     best = first_plan(case, deadline, keeps_margin=keeps_margin)
     if best is None:

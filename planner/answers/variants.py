@@ -59,7 +59,7 @@ def variants(
     fixed = {name: (int(getattr(plan.strategy, name)),) for name in LAYOUT}
     within = replace(narrowing, values={**narrowing.values, **fixed})
     case = Case(contexts=(plan.context,), narrowing=within)
-    unweighed = partial(replace, weighs_evidence=False)
+    unweighed = partial(replace, ranking="time")
     found = best(case, Deadline(limit_s), top=12, within=unweighed).plans
     return tuple(_variant(plan, other) for other in found if other.strategy != plan.strategy)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,6 +97,15 @@ def search_each(
     )
 
 
+def first_of_each(plans: Sequence[Plan], key: Callable[[Plan], Any]) -> list[Plan]:
+    """The first plan of each framework, then the others; of one framework as they were ranked."""
+    first: dict[str, Plan] = {}
+    for plan in plans:
+        first.setdefault(plan.framework, plan)
+    others = [plan for plan in plans if first[plan.framework] is not plan]
+    return sorted(first.values(), key=key) + (sorted(others, key=key) if len(first) > 1 else others)
+
+
 def best(
     case: Case,
     deadline: Deadline,
@@ -107,7 +116,7 @@ def best(
 ) -> Found:
     """The best plans of a question over all frameworks, proved only where no time limit struck."""
     found = search_each(case, deadline, top=top, with_frontier=with_frontier, **options)
-    ranked = sorted(found.plans, key=lambda plan: (plan.ranked_s, plan.num_gpus))
+    ranked = first_of_each(found.plans, lambda plan: (plan.ranked_s, plan.num_gpus))
     proved = (replace(plan, is_optimal=plan.is_optimal and found.is_complete) for plan in ranked)
     return replace(found, plans=tuple(proved))
 

@@ -133,7 +133,7 @@ def advice_findings(
     from planner.search.search import search
     from planner.search.space.narrow import read_narrowing
 
-    context = replace(layout.cautious, weighs_evidence=True)
+    context = replace(layout.cautious, ranking="simplicity")
     context = kind.narrowed(context) if kind else context
     # On as many GPUs, and leaving the framework's uncertainty free.
     narrowing = read_narrowing(where=(f"gpus == {layout.strategy.num_gpus}",))

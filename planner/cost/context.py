@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -29,8 +29,9 @@ class Context:
     module_sets: tuple[tuple[str, ...], ...] = ()
     """Module sets that selective recomputation may repeat; empty: what the traits select."""
 
-    weighs_evidence: bool = False
-    """A search weighs time by what is known of the mechanisms that a plan relies on."""
+    ranking: Literal["time", "evidence", "simplicity"] = "time"
+    """Order of a search: by time; by time with the penalties of mechanisms that nobody has
+    published; or the simplest of the layouts that tie with the best by that."""
 
     def __post_init__(self) -> None:
         """Traits are those under the job's precision."""

@@ -28,6 +28,9 @@ from planner.spelling import unknown
 from planner.units import format_count, parse_batch_tokens
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20
+# Fewer leave pipelines empty: Llama 3.1 405B has 1,536 sequences of 8,192 on 1,024 GPUs in
+# NVIDIA's recipe, DeepSeek-V3 had 15,360 of 4,096 on 2,048.
+TOKENS_PER_ACCELERATOR = {"dense": 8192, "mixture": 32768}
 WEAK_TOKENS_PER_ACCELERATOR = 65536  # of the default batch: 4M tokens on 64 accelerators
 SMOOTH_BATCH = 64  # batches that are no multiple of about this get a hint
 GROWTH = 8  # each cluster over the one before, where the size that is enough is looked for
@@ -44,8 +47,11 @@ def read_job(
     """Return the job, but for layers of multi-token prediction; None where something is wrong."""
     seq_len = _seq_len(query.get("seq_len"), model, problems)
     # Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
-    usual_tokens = 2**17 if training.is_frozen else DEFAULT_BATCH_TOKENS
-    batch = _global_batch(query, seq_len, cluster, usual_tokens, problems)
+    kind = "mixture" if model and model.moe else "dense"
+    num_gpus = cluster.num_accelerators if cluster else 0
+    usual_tokens = max(DEFAULT_BATCH_TOKENS, TOKENS_PER_ACCELERATOR[kind] * num_gpus)
+    usual_tokens = 2**17 if training.is_frozen else usual_tokens
+    batch = _global_batch(query, seq_len, num_gpus, usual_tokens, problems)
     tokens = problems.count("--tokens", query.get("tokens"))
     margin = query.get("margin")
     if margin is not None and not 0.0 <= margin < 100.0:
@@ -128,7 +134,7 @@ def _imbalance(percent: float | None, model: ModelSpec | None, problems: Problem
 def _global_batch(
     query: Query,
     seq_len: int | None,
-    cluster: ClusterSpec | None,
+    num_gpus: int,
     usual_tokens: int,
     problems: Problems,
 ) -> int | None:
@@ -143,13 +149,10 @@ def _global_batch(
         return None
     if sequences is not None or seq_len is None:
         return None if sequences is None else int(sequences)
-    num_gpus = cluster.num_accelerators if cluster else 0
     if text is not None:
         return tokens and _batch_of_given(tokens, seq_len, max(num_gpus, 1), problems)
-    # Clusters beyond 4,096 accelerators get a larger one, as their runs have.
-    target = max(usual_tokens, 1024 * num_gpus)
-    batch = batch_of_tokens(target, seq_len)
-    said = f"{format_count(batch * seq_len)} tokens; default: about {format_count(target)}"
+    batch = batch_of_tokens(usual_tokens, seq_len, num_gpus)
+    said = f"{format_count(batch * seq_len)} tokens; default: about {format_count(usual_tokens)}"
     problems.note(NoteKind.default, f"global batch {batch} sequences ({said})", "global_batch")
     return batch
 
@@ -178,13 +181,22 @@ def _batch_of_given(num_tokens: int, seq_len: int, num_gpus: int, problems: Prob
 
 def smooth_step(num_gpus: int) -> int:
     """Return what batches for so many GPUs are multiples of: their odd factor by powers of two."""
-    odd = num_gpus // (num_gpus & -num_gpus)
+    odd = _odd(num_gpus)
     return odd << int(math.log2(SMOOTH_BATCH / odd)) if odd <= SMOOTH_BATCH else SMOOTH_BATCH
 
 
-def batch_of_tokens(num_tokens: int, seq_len: int) -> int:
-    """Return the power of two of sequences that holds about so many tokens, at least one."""
-    return 1 << max(0, round(math.log2(num_tokens / seq_len)))
+def _odd(num_gpus: int) -> int:
+    return num_gpus // (num_gpus & -num_gpus)
+
+
+def batch_of_tokens(num_tokens: int, seq_len: int, num_gpus: int = 1) -> int:
+    """Return sequences of about so many tokens, at least one, that all GPUs can share.
+
+    A power of two times the odd factor of the number of GPUs where that is small.
+    """
+    odd = _odd(max(num_gpus, 1))
+    odd = odd if odd <= SMOOTH_BATCH else 1
+    return odd << max(0, round(math.log2(num_tokens / seq_len / odd)))
 
 
 def batch_at(num_gpus: int, base_gpus: int, base_batch: int, *, is_weak: bool) -> int:

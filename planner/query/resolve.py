@@ -89,7 +89,7 @@ def resolve(
     model = _read_model(query.model, problems)
     cluster = problems.read(partial(_read_cluster, query, num_gpus, problems))
     fmt = fmt or format_meant(query.get("framework"))
-    frameworks = read_frameworks(query, fmt, problems)
+    frameworks = read_frameworks(query, fmt, model, cluster, problems)
     precision = read_precision(query.get("precision"), cluster, problems)
     frameworks = training_in(precision, frameworks, problems)
     training = read_training(query, problems)
@@ -115,7 +115,7 @@ def resolve(
             margin_fraction=traits.memory_uncertainty_fraction,
             schedules=tuple(name for name in schedules if name in traits.support.schedules),
             placements=traits.support.placements,
-            weighs_evidence=True,
+            ranking="simplicity",
         )
         for traits, mtp_layers in zip(frameworks, ahead, strict=True)
     )

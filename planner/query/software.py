@@ -8,7 +8,7 @@ from planner.cost.context import Context
 from planner.formats.format import Format
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.optimizers import optimizer_names
-from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
 from planner.frameworks.settings import (
     usual_mtp_layers,
     with_optimizer,
@@ -33,6 +33,13 @@ from planner.spelling import unknown
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
+# What people train with on other vendors' accelerators, by vendor: framework and profile.
+OF_VENDOR = {
+    "Google": ("torchtitan", "maxtext"),
+    "Intel": ("deepspeed", "optimum-habana"),
+    "Huawei": ("megatron", "mindspeed"),
+    "AWS": ("megatron", "neuronx"),
+}
 
 
 def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> str:
@@ -49,15 +56,45 @@ def format_meant(framework: str | None) -> Format | None:
     return load_format(framework) if framework and is_format else None
 
 
+def usual_software(model: ModelSpec | None, cluster: ClusterSpec | None) -> tuple[str, str, str]:
+    """Return the framework and profile to train all weights with, and why where it is not usual."""
+    usual = DEFAULT_FRAMEWORK, CURRENT, ""
+    if cluster is None:
+        return usual
+    accelerator = cluster.accelerator
+    if accelerator.vendor in OF_VENDOR:
+        tail = "; no files are written for it" if accelerator.vendor == "Google" else ""
+        return *OF_VENDOR[accelerator.vendor], f"runs on {accelerator.name}{tail}"
+    if accelerator.name.startswith(("rtx", "titan")):
+        return "accelerate", CURRENT, "FSDP, as people train on workstation cards"
+    if accelerator.vendor != "NVIDIA":
+        return usual
+    if 0 < accelerator.compute_capability < 8.0:
+        return DEFAULT_FRAMEWORK, "classic", "Transformer Engine needs Ampere or newer"
+    if accelerator.compute_capability >= 9.0 and model and model.moe:
+        return DEFAULT_FRAMEWORK, "bridge", "tokens go to experts by DeepEP or HybridEP"
+    return usual
+
+
 def read_frameworks(
-    query: Query, fmt: Format | None, problems: Problems
+    query: Query,
+    fmt: Format | None,
+    model: ModelSpec | None,
+    cluster: ClusterSpec | None,
+    problems: Problems,
 ) -> tuple[FrameworkTraits, ...]:
     """Return the frameworks asked for, else the usual one, that have the profile, so changed."""
+    profile = query.get("profile")
     name = query.get("framework")
     if format_meant(name) or (name is None and fmt is not None):
         name = (format_meant(name) or fmt).framework  # type: ignore[union-attr]
     if not name and query.get("train") == "full":
-        name = DEFAULT_FRAMEWORK
+        name, usual, why = usual_software(model, cluster)
+        name, usual = (DEFAULT_FRAMEWORK, profile) if "profile" in query.given else (name, usual)
+        if usual != profile or name != DEFAULT_FRAMEWORK:
+            profile = usual
+            text = f"{name} {profile}: {why} (--framework and --profile name others)"
+            problems.note(NoteKind.given, text, "framework")
     if not name:  # not every framework trains adapters
         name = ADAPTER_FRAMEWORK
         text = f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)"
@@ -68,7 +105,6 @@ def read_frameworks(
         hint = SEVERAL.get(name.lower(), "")
         problems.add("--framework", unknown("framework", name, known, hint))
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
-    profile = query.get("profile")
     names = [each for each in named if profile in profile_names(each)]
     _note_left(named, names, f", without profile {profile}", "profile", problems)
     for each in () if names else named:

@@ -39,6 +39,7 @@ from planner.report.words import (
     run_line,
     software_lines,
 )
+from planner.search.ranking.penalties import TIE_FRACTION
 from planner.units import GIB, format_bytes
 
 
@@ -141,23 +142,22 @@ def _best(answer: Answer) -> Iterator[Part]:
     title = OBJECTIVES[aim.objective].plans.format(gpus=count, headroom_gib=answer.headroom_gib)
     kept = "" if aim.limits.is_empty else f" within the limits: {limits_text(aim.limits)}"
     fewer = ", then on fewer" if answer.ladder else ""
-    proof = _proof(answer, "proved best under the model")
+    proof = _proof(answer, "proved under the model")
     yield Text(f"{title}{kept}{fewer} ({proof})", "bold")
-    yield plans_table(answer.plans, answer.ladder)
+    yield plans_table(answer.plans, answer.ladder, fastest=answer.fastest)
 
 
-def _faster_line(answer: Answer, *, always: bool) -> str:
-    """What is faster by the model; unless ``always``, where rows below the first are, too."""
-    first, *others = answer.plans
-    least_s = 0.95 * first.estimate.iter_time_s
-    is_puzzling = any(plan.estimate.iter_time_s < least_s for plan in others)
-    is_asked = always or (answer.aim.objective == "iteration_s" and is_puzzling)
-    if answer.fastest is None or not is_asked:
+def _tie_line(answer: Answer) -> str:
+    """Return why the first row is first, where another layout is faster under the model."""
+    first, fastest = answer.plans[0], answer.fastest
+    if fastest is None:
         return ""
-    fastest = answer.fastest
     change = fastest.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
-    named = f"Fastest by the model: {short_layout(fastest.strategy)}, {change:+.1%}"
-    return f"{named}, inside the error of what it relies on."
+    named = f"Fastest under the model: {short_layout(fastest.strategy)} ({change:+.1%})."
+    why = "Row 1 is the simplest within {:.1%} of it (≈): measured runs do not tell those apart."
+    if -change > TIE_FRACTION:
+        why = "Row 1 comes first: no published run shows that gain."
+    return f"{named} {why.format(TIE_FRACTION)}"
 
 
 def _frontier(answer: Answer) -> Iterator[Part]:
@@ -248,7 +248,7 @@ def print_answer(
             console,
             *_best(answer),
             Text(tight, "yellow") if tight else "",
-            _faster_line(answer, always=verbose),
+            _tie_line(answer),
             resident,
             placed_line(beside.recipe) if beside.recipe else "",
         )

@@ -13,6 +13,7 @@ from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.sizing_words import missed_text
 from planner.report.table import Column, Table, differing
 from planner.report.words import range_text
+from planner.search.ranking.penalties import TIE_FRACTION
 from planner.spec.strategy import (
     FIELDS,
     GPU_DEGREES,
@@ -149,10 +150,20 @@ def amount_column(name: str, span: str = "") -> Column[Plan]:
     return Column(f"{amount.column}{span}", cell, spare=4 if amount.is_always_shown else 9)
 
 
+def _time(plan: Plan) -> float:
+    return plan.estimate.iter_time_s
+
+
 def plans_table(
-    plans: Sequence[Plan], ladder: Sequence[Plan] = (), names: Sequence[str] = ()
+    plans: Sequence[Plan],
+    ladder: Sequence[Plan] = (),
+    names: Sequence[str] = (),
+    fastest: Plan | None = None,
 ) -> Table[Plan]:
-    """Plans by name, else by number, one a row, and behind them the best on fewer GPUs."""
+    """Plans by name, else by number, one a row, and behind them the best on fewer GPUs.
+
+    Times are compared with the fastest, with the first where plans have names.
+    """
     every, first = [*plans, *ladder], plans[0]
     ranks = {id(plan): str(number) for number, plan in enumerate(plans, start=1)}
     if names:
@@ -161,15 +172,20 @@ def plans_table(
     of_job = [] if first.total_s() is None else [DAYS]
     of_job += [amount_column("cost_usd")] if of_job and first.cost_usd() is not None else []
 
+    base = first if names else min((fastest or first, *plans), key=_time)
+
     def change(plan: Plan) -> str:
-        ratio = plan.estimate.iter_time_s / first.estimate.iter_time_s
-        return "" if plan is first else f"{ratio - 1.0:+.1%}"
+        if plan is base:
+            return ""
+        ratio = _time(plan) / _time(base)
+        is_tie = not names and id(plan) in ranks and ratio <= 1.0 + TIE_FRACTION
+        return f"{'≈ ' if is_tie else ''}{ratio - 1.0:+.1%}"
 
     columns = [
         Column("" if names else "#", lambda p: ranks.get(id(p), ""), right=not names),
         *_layout_columns(every),
         ITERATION,
-        Column("vs first" if names else "vs #1", change, spare=2),
+        Column("vs\nfirst" if names else "vs\nfastest", change, spare=2),
         Column("80 % interval", lambda p: range_text(p.estimate), spare=10),
         Column("tokens/s\n/GPU", lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}", spare=8),
         MFU,

@@ -1,6 +1,7 @@
 """Plans in words: what was asked, what to run, what that takes and rests on."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from rich.text import Text
 
@@ -15,6 +16,7 @@ from planner.cost.topology import group_of
 from planner.frameworks.registry import CURRENT
 from planner.notes import Note, NoteKind
 from planner.report.sizing_words import job_text
+from planner.search.space.interleaving import regular_layers
 from planner.spec.strategy import OFFLOAD_POLICIES, STAGE_DEGREES, Strategy
 from planner.units import GIB, TERA, format_count, format_seconds
 
@@ -80,8 +82,8 @@ def _saved(plan: Plan) -> Iterator[str]:
         modules = strategy.recompute_modules or plan.context.traits.recompute.selected
     named = f" ({', '.join(modules)})" if modules else ""
     usual = {
-        "none": "nothing recomputed",
-        "full": "all layers recomputed",
+        "none": "no recomputation",
+        "full": "full recomputation",
         "selective": f"selective recomputation{named}",
     }
     yield usual.get(strategy.recompute, f"recomputed {strategy.recompute}{named}")
@@ -108,9 +110,23 @@ def layout_words(plan: Plan) -> str:
         f"micro-batch {strategy.micro_batch}",
         # Nothing to say of states where nobody could share them.
         sharded if strategy.dp * strategy.cp > 1 else "",
-        "nothing recomputed or offloaded" if saved == "nothing recomputed" else saved,
+        f"{saved}, no offload" if saved == "no recomputation" else saved,
+        _uneven(strategy),
     ]
     return ", ".join(word for word in words if word)
+
+
+def _uneven(strategy: Strategy) -> str:
+    """Layers of every stage where the framework would split them otherwise."""
+    layers = strategy.layers_per_stage
+    is_even = len(set(layers)) == 1
+    if is_even or layers == regular_layers(sum(layers), strategy.pp, strategy.vpp):
+        return ""
+    listed = []
+    for size, same in groupby(layers):
+        count = len(list(same))
+        listed.append(f"{count} x {size}" if count > 1 else str(size))
+    return f"stages of {', '.join(listed)} layers"
 
 
 def run_line(plan: Plan, *, of_gpus: int, names_framework: bool) -> str:

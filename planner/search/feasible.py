@@ -148,4 +148,4 @@ class _Walk:
 
     def _fit(self, row: int) -> Found:
         ranked = Ranked(row=row, split=self.candidates.splits[row])
-        return found_of(self.candidates.strategy, ranked)
+        return found_of(self.candidates, ranked)

@@ -93,7 +93,7 @@ class _Steps:
         self.bound_s = min([self.bound_s, *(best.bound_s for best in found)])
         ranked = [one for best in found for one in best.ranked]
         new = [one for one in ranked if one.row not in known]
-        plans = [found_of(self.exploration.candidates.strategy, one) for one in new]
+        plans = [found_of(self.exploration.candidates, one) for one in new]
         subjects = price_all(self.context, [plan.strategy for plan in plans])
         for one, plan, subject in zip(new, plans, subjects, strict=True):
             left_gib = headroom_gib(self.context, memory_estimate(subject).peak_bytes)

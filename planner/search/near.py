@@ -131,7 +131,7 @@ class Neighborhood:
 
     def __post_init__(self) -> None:
         context = with_modules(self.context, self.origin.recompute_modules)
-        self.context = replace(context, module_sets=(), weighs_evidence=False)
+        self.context = replace(context, module_sets=(), ranking="time")
         own = self.origin.columns()
         self.values = {name: int(getattr(own, name)[0]) for name in SEARCHED_FIELDS}
         self.policy = _only_policy(self.origin)

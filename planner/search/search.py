@@ -2,23 +2,23 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass, field, replace
 
 from planner.cost.context import Context
-from planner.search.ranking.exploration import Exploration, explored, without_penalties
+from planner.search.ranking.candidates import LAYOUT, Candidates
+from planner.search.ranking.exploration import Exploration, explored, ranked_by
 from planner.search.ranking.goals import (
     FASTEST_AT_MOST,
     Goal,
     best_of,
+    simplest_of,
     smaller_gpu_frontier,
     without_job_limits,
 )
 from planner.search.ranking.rank import Best, Ranked, frontier
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
-from planner.spec.strategy import POLICIES, Strategy, StrategyColumns, split_values
+from planner.spec.strategy import POLICIES, Strategy, split_values
 
 # Called with what is being done and the fraction of the search behind it.
 Progress = Callable[[str, float], None]
@@ -31,7 +31,7 @@ class Found:
     strategy: Strategy
     iteration_s: float
     is_optimal: bool
-    weighed_s: float  # Time of the plan multiplied by its penalties, by which it was ranked
+    weighed_s: float  # Its time with the penalties of what it uses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class SearchResult:
     ladder: tuple[Found, ...] = ()
     """Best on at most a half, a quarter, ... of the best plan's GPUs, and on the fewest."""
     fastest: Found | None = None
-    """The fastest under the model with no mechanism weighed, where it is faster than the best."""
+    """The best by time with penalties; the first plan is the simplest that ties with it."""
     num_configurations: int  # Looked at: shapes, their strategies, branches that a rule dropped
     num_shapes: int  # Legal ones
     num_priced: int
@@ -75,20 +75,21 @@ class SearchResult:
             return 0.0
         if not self.plans:
             return 1.0
-        best = self.plans[0].weighed_s
+        best = min(plan.weighed_s for plan in (self.fastest, self.plans[0]) if plan)
         return max(0.0, 1.0 - min(self.bound_s, best) / best)
 
 
-def found_of(columns: StrategyColumns, ranked: Ranked) -> Found:
-    """Join a row of columns and its split into one strategy, with its times."""
-    split = ranked.split
+def found_of(candidates: Candidates, ranked: Ranked) -> Found:
+    """Join a candidate's row and its split into one strategy, with its times."""
+    split, columns = ranked.split, candidates.strategy
+    own_s = split.iteration_s / split.weight
     under = dict(zip(POLICIES, split.counts, strict=True))
     values = columns.values(ranked.row) | split_values(split.layers, under)
     modules = split.modules if any(values["selective_layers_per_stage"]) else None
     return Found(
         strategy=Strategy(**values, recompute_modules=modules),
-        iteration_s=split.iteration_s / split.weight,
-        weighed_s=split.iteration_s,
+        iteration_s=own_s,
+        weighed_s=own_s * float(candidates.penalty[ranked.row]),
         is_optimal=split.is_optimal,
     )
 
@@ -100,7 +101,6 @@ def search(
     narrowing: Narrowing = EVERYTHING,
     with_frontier: bool = True,
     with_ladder: bool = False,
-    with_fastest: bool = False,
     uses_all: bool = False,
     one_per_layout: bool = False,
     time_limit_s: float | None = None,
@@ -118,7 +118,11 @@ def search(
     started = time.perf_counter()
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     progress("enumerating shapes", 0.0)
-    enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
+    # Who asks for the least GPU time gets the least.
+    breaks_ties = context.ranking == "simplicity" and goal.order != "gpu_seconds"
+    is_weighed = context.ranking != "time"
+    by_time = replace(context, ranking="evidence") if is_weighed else context
+    enumeration = Enumeration(context=by_time, narrowing=narrowing, uses_all=uses_all)
     exploration, num_shapes = explored(
         enumeration, deadline=deadline, one_per_layout=one_per_layout
     )
@@ -129,15 +133,15 @@ def search(
     progress("looking at fewer GPUs", 0.5)
     rungs = smaller_gpu_frontier(exploration, num_gpus) if with_ladder and best.ranked else []
     exploration.keep_to(without_job_limits(exploration.shapes.gpus))
-    fastest = None
-    if with_fastest and best.ranked and context.weighs_evidence:
-        # With no mechanism weighed, below the time of the best one as it is.
-        split = best.ranked[0].split
-        own_s = split.iteration_s / split.weight
-        below = Goal(order="fastest", longest_s=lambda gpus: np.full(len(gpus), own_s))
-        plain = without_penalties(exploration)
-        found = _found(plain, best_of(plain, below, 1))
-        fastest = next((plan for plan in found if plan.iteration_s < own_s), None)
+    plans, ladder = _found(exploration, best), [_found(exploration, rung)[0] for rung in rungs]
+    fastest = plans[0] if plans else None
+    if breaks_ties and plans:
+        simple = ranked_by(exploration, context)
+        ties = _simplest(simple, goal, plans[0], top)
+        layouts = {_layout(plan) for plan in ties}
+        slower = [plan for plan in plans if _layout(plan) not in layouts]
+        plans = (*ties, *slower)[:top]
+        ladder = [_simplest(simple, FASTEST_AT_MOST, rung, 1)[0] for rung in ladder]
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
     num_too_big = num_shapes - len(exploration.shapes.lower_s)
@@ -145,9 +149,9 @@ def search(
         dropped["fits_in_memory"] = num_too_big
     return SearchResult(
         num_gpus=num_gpus,
-        plans=_found(exploration, best),
+        plans=plans,
         frontier=tuple(found for one in line for found in _found(exploration, one)),
-        ladder=tuple(found for one in rungs for found in _found(exploration, one)),
+        ladder=tuple(ladder),
         fastest=fastest,
         num_configurations=num_shapes
         + exploration.num_configurations
@@ -165,5 +169,16 @@ def search(
     )
 
 
+def _simplest(simple: Exploration, goal: Goal, best: Found, k: int) -> tuple[Found, ...]:
+    """The simplest that tie with the best; the best itself where the time is over."""
+    num_gpus = best.strategy.num_gpus
+    return _found(simple, simplest_of(simple, goal, best.weighed_s, num_gpus, k)) or (best,)
+
+
+def _layout(plan: Found) -> tuple[object, ...]:
+    """What tells layouts apart."""
+    return tuple(getattr(plan.strategy, name) for name in LAYOUT)
+
+
 def _found(exploration: Exploration, best: Best) -> tuple[Found, ...]:
-    return tuple(found_of(exploration.candidates.strategy, one) for one in best.ranked)
+    return tuple(found_of(exploration.candidates, one) for one in best.ranked)

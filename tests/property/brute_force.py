@@ -249,16 +249,22 @@ def sets_of(context: Context) -> ModuleSets:
 def weight_of_policy(context: Context, said: Said, modules: tuple[str, ...] | None) -> float:
     """What evidence for a policy makes of the time; stages that decide for themselves are free."""
     how, kinds = said
-    if how == "mixed" or not context.weighs_evidence:
+    if how == "mixed":
         return 1.0
     chosen = modules if kinds == ("selective",) else None
     return policy_penalty(kinds[0], chosen, context, partial=how == "part")
 
 
 def force(
-    context: Context, narrowing: Narrowing = EVERYTHING, longest_s: float | None = None
+    context: Context,
+    narrowing: Narrowing = EVERYTHING,
+    longest_s: float | None = None,
+    tied_s: float | None = None,
 ) -> Brute:
-    """Price everything the space holds, with layers of the kinds allowed."""
+    """Price everything the space holds, with layers of the kinds allowed.
+
+    Within a time, and within one with the penalties of what a row and its policy use.
+    """
     strategy = enumerate_space(context, narrowing).strategy
     every, sets = tuple(said_of(context, narrowing)), sets_of(context)
     times = np.full((len(every), len(sets), len(strategy)), np.inf)
@@ -266,13 +272,15 @@ def force(
         return Brute(strategy=strategy, said=every, models=(), per_set_s=times)
     offered = offers_activation_offload(context, strategy)
     models = tuple(stage_model(with_modules(context, modules), strategy) for modules in sets)
-    weight = (
-        evidence_penalty(context, strategy) if context.weighs_evidence else np.ones(len(strategy))
-    )
+    weight = evidence_penalty(context, strategy)
     longest = None if longest_s is None else np.full(len(strategy), longest_s)
+    by_evidence = replace(context, ranking="evidence")
+    penalty = evidence_penalty(by_evidence, strategy)
     for i, said in enumerate(every):
-        own = said[0] != "mixed" and context.weighs_evidence
-        asked = Asked(said, factor_of("uneven_stages") if own else 1.0, longest)
+        uneven = 1.0 if said[0] == "mixed" else factor_of(context, "uneven_stages")
+        if tied_s is not None:
+            longest = tied_s / (penalty * weight_of_policy(by_evidence, said, None))
+        asked = Asked(said, uneven, longest)
         for j, modules in enumerate(sets):
             if j and "selective" not in said[1]:
                 continue
@@ -300,7 +308,7 @@ class Case:
     schedule: int  # which of the schedules offered is searched, modulo their number; -1: all
     scope: Narrowing  # the framework's own policies, or any for any layer
     more_layers: int  # where policies are the framework's, which makes them few
-    weighs_evidence: bool
+    ranking: str
     leading: int = 1  # Dense layers of a mixture
 
     @property
@@ -352,7 +360,7 @@ class Case:
             context,
             schedules=chosen,
             module_sets=module_sets(context),
-            weighs_evidence=self.weighs_evidence,
+            ranking=self.ranking,
         )
         return replace(context, cluster=scarce(context, self))
 
@@ -374,7 +382,7 @@ CASES = st.builds(
     schedule=st.sampled_from([-1, 0, 1, 2, 3, 4]),
     scope=st.sampled_from(SCOPES),
     more_layers=st.sampled_from([0, 2, 4, 1, 5]),
-    weighs_evidence=st.booleans(),
+    ranking=st.sampled_from(["evidence", "time"]),
     leading=st.sampled_from([1, 2]),
 )
 

@@ -22,6 +22,7 @@ from brute_force import (
     KIND_CHOICES,
     Brute,
     Case,
+    Said,
     a_few_values,
     force,
     is_regular,
@@ -42,7 +43,7 @@ from planner.cost.stage_model import iteration_time_s, price, stage_model
 from planner.search.ranking import candidates, solving
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.goals import Goal, Order
-from planner.search.ranking.penalties import evidence_penalty, factor_of
+from planner.search.ranking.penalties import TIE_FRACTION, evidence_penalty, factor_of
 from planner.search.ranking.pricing import Pricing
 from planner.search.search import SearchResult, search
 from planner.search.space.interleaving import fits_chunks
@@ -116,35 +117,42 @@ def assert_legal(context: Context, result: SearchResult) -> None:
 
 def assert_said(context: Context, narrowing: Narrowing, result: SearchResult) -> None:
     """Every plan is one that the framework can say, and is weighed by what it uses."""
-    every = said_of(context, narrowing)
     for plan in (*result.plans, *result.frontier):
         strategy = plan.strategy
-        layers, counts = strategy.layers_per_stage, np.array(strategy.policy_counts, dtype=float)
-        can = []
-        for how, kinds in every:
-            if how == "part":
-                one = part_splits(sum(layers), strategy.pp, strategy.vpp, kinds[0])
-            else:
-                one = np.array([layers]), counts[:, None, :]
-                used = [LAYER_POLICY_NAMES[k + 1] for k in range(3) if counts[k].any()]
-                used += ["none"] * bool((counts.sum(axis=0) < layers).any())
-                if not set(used) <= set(kinds):
-                    continue
-            same = (one[0] == layers).all(axis=1) & (one[1] == counts[:, None, :]).all(axis=(0, 2))
-            if same.any():
-                can.append((how, kinds))
+        can = policies_that_say(context, narrowing, strategy)
         assert can
-        if not context.weighs_evidence:
-            assert plan.weighed_s == pytest.approx(plan.iteration_s, rel=ROUNDING)
-            continue
-        regular = bool(is_regular(np.array([layers], dtype=float))[0])
-        weights = []
-        for said in can:
-            weight = float(evidence_penalty(context, strategy.columns())[0])
-            weight *= weight_of_policy(context, said, strategy.recompute_modules)
-            weight *= 1.0 if regular or said[0] == "mixed" else factor_of("uneven_stages")
-            weights.append(weight)
-        assert plan.weighed_s == pytest.approx(plan.iteration_s * min(weights), rel=ROUNDING)
+        weighed_s = plan.iteration_s * least_weight(context, strategy, can)
+        assert plan.weighed_s == pytest.approx(weighed_s, rel=ROUNDING)
+
+
+def policies_that_say(context: Context, narrowing: Narrowing, strategy: Strategy) -> list[Said]:
+    layers, counts = strategy.layers_per_stage, np.array(strategy.policy_counts, dtype=float)
+    can = []
+    for how, kinds in said_of(context, narrowing):
+        if how == "part":
+            one = part_splits(sum(layers), strategy.pp, strategy.vpp, kinds[0])
+        else:
+            one = np.array([layers]), counts[:, None, :]
+            used = [LAYER_POLICY_NAMES[k + 1] for k in range(3) if counts[k].any()]
+            used += ["none"] * bool((counts.sum(axis=0) < layers).any())
+            if not set(used) <= set(kinds):
+                continue
+        same = (one[0] == layers).all(axis=1) & (one[1] == counts[:, None, :]).all(axis=(0, 2))
+        if same.any():
+            can.append((how, kinds))
+    return can
+
+
+def least_weight(context: Context, strategy: Strategy, can: list[Said]) -> float:
+    """Factor of a strategy under the policies that it can be said by."""
+    regular = bool(is_regular(np.array([strategy.layers_per_stage], dtype=float))[0])
+    weights = []
+    for said in can:
+        weight = float(evidence_penalty(context, strategy.columns())[0])
+        weight *= weight_of_policy(context, said, strategy.recompute_modules)
+        is_free = regular or said[0] == "mixed"
+        weights.append(weight * (1.0 if is_free else factor_of(context, "uneven_stages")))
+    return min(weights)
 
 
 def assert_best(
@@ -177,20 +185,41 @@ def test_the_five_best_plans_and_the_frontier_equal_brute_force(
     best_s = brute.best_s
     share = "all" if np.isfinite(best_s).all() else "some" if np.isfinite(best_s).any() else "none"
     event(f"of the strategies fit: {share}")
-    result = search(
-        context, top=5, narrowing=narrowing, one_per_layout=one_per_layout, with_fastest=True
-    )
+    result = search(context, top=5, narrowing=narrowing, one_per_layout=one_per_layout)
     assert result.proved_optimal
     assert result.gap == 0.0
     assert_best(result, brute, one_per_layout=one_per_layout)
-    if context.weighs_evidence and result.plans:
-        plain = force(replace(context, weighs_evidence=False), narrowing)
-        own_s, fastest_s = result.plans[0].iteration_s, float(plain.best_s.min())
-        found_s = result.fastest.iteration_s if result.fastest else own_s
-        assert_equal_times([min(found_s, own_s)], [fastest_s])
     assert_frontier(result, brute)
     assert_legal(context, result)
     assert_said(context, narrowing, result)
+
+
+@settings(max_examples=of_all(80), derandomize=True)
+@given(case=CASES, data=st.data())
+def test_the_first_plan_is_the_simplest_of_those_that_tie_with_the_fastest(
+    case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
+) -> None:
+    context = replace(case.context(context_of, small_model), ranking="simplicity")
+    narrowing = data.draw(a_few_values(context, case.scope))
+    brute = force(replace(context, ranking="evidence"), narrowing)
+    result = search(context, top=3, narrowing=narrowing, one_per_layout=True)
+    assert result.proved_optimal
+    if not np.isfinite(brute.best_s).any():
+        assert not result.plans
+        return
+    fastest, first = result.fastest, result.plans[0]
+    assert fastest is not None
+    assert_equal_times([fastest.weighed_s], [float(brute.best_s.min())])
+    tied_s = fastest.weighed_s * (1.0 + TIE_FRACTION)
+    slack = 2 * TIME_TOLERANCE
+    within = [force(context, narrowing, tied_s=tied_s * (1 + one)) for one in (-slack, 0.0, slack)]
+    assume((within[0].per_set_s == within[2].per_set_s).all())
+    event(f"the fastest is the simplest: {fastest.strategy == first.strategy}")
+    can = policies_that_say(context, narrowing, first.strategy)
+    value_s = first.iteration_s * least_weight(context, first.strategy, can)
+    expected = within[1].best_s[within[1].num_gpus == result.num_gpus]
+    assert_equal_times([value_s], [float(expected.min())])
+    assert first.weighed_s <= tied_s * (1.0 + ROUNDING)
 
 
 @settings(max_examples=16, derandomize=True)
@@ -226,7 +255,7 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
         for num_stages, rows in group_by_pp(strategy):
             assert feasible(bound.take(rows), num_stages)[possible[rows]].all()
     assert_rows_bounded(exploration, brute)
-    if not context.weighs_evidence:
+    if context.ranking == "time":
         assert_variants_bounded(exploration, brute)
 
 
@@ -350,7 +379,7 @@ def solve_row(model: StageModel, how: str) -> Split | None:
 def test_the_programme_and_cp_sat_each_find_the_best_split_of_a_strategy(
     case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
 ) -> None:
-    context = replace(case.context(context_of, small_model), weighs_evidence=False)
+    context = replace(case.context(context_of, small_model), ranking="time")
     strategy = enumerate_space(context, EVERYTHING).strategy
     if not len(strategy):
         return
@@ -519,7 +548,7 @@ def test_limits_are_kept_in_true_seconds_whatever_the_weights(
     case: Case, percent: float, order: Order, context_of: Contexts, small_model: Models
 ) -> None:
     context = case.context(context_of, small_model)
-    bare = force(replace(context, weighs_evidence=False), case.scope)
+    bare = force(replace(context, ranking="time"), case.scope)
     fastest_s = float(bare.best_s.min(initial=np.inf))
     assume(np.isfinite(fastest_s))
     longest_s = fastest_s * percent / 100.0

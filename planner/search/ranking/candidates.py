@@ -25,6 +25,7 @@ class Bounded:
     strategy: StrategyColumns
     policy: Index  # Index of every row's policy among the policies of the search
     weight: Array  # Factor on the time of every row: bounds and limits are weighed seconds
+    penalty: Array  # The part of it that is a penalty
     lower_s: Array
 
 
@@ -40,10 +41,12 @@ class Candidates:
     first: Bounded  # Strategies to begin with
     longest_s: Array = field(init=False)
     """Per group the time, not weighed, from which on strategies are of no interest."""
+    tied_s: Array = field(init=False)  # The same of the time with penalties
     strategy: StrategyColumns = field(init=False)
     policy: Index = field(init=False)
     layout: Index = field(init=False)  # Number of every row's layout
     weight: Array = field(init=False)
+    penalty: Array = field(init=False)
     lower_s: Array = field(init=False)
     upper_s: Array = field(init=False)
     is_refined: Mask = field(init=False)
@@ -56,6 +59,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         self.longest_s = np.full(len(self.gpus), np.inf)
+        self.tied_s = self.longest_s
         self._is_limited = np.zeros(len(self.gpus), dtype=bool)
         most = [self.pricing.most_weight(policy) for policy in self.policies]
         self.most_weight = np.array(most)
@@ -67,7 +71,11 @@ class Candidates:
     def bounded(self) -> Bounded:
         """All rows with their bounds."""
         return Bounded(
-            strategy=self.strategy, policy=self.policy, weight=self.weight, lower_s=self.lower_s
+            strategy=self.strategy,
+            policy=self.policy,
+            weight=self.weight,
+            penalty=self.penalty,
+            lower_s=self.lower_s,
         )
 
     def add(self, found: list[Bounded]) -> None:
@@ -78,6 +86,7 @@ class Candidates:
         self.strategy = StrategyColumns.concatenate([part.strategy for part in parts])
         self.policy = np.concatenate([part.policy for part in parts])
         self.weight = np.concatenate([part.weight for part in parts])
+        self.penalty = np.concatenate([part.penalty for part in parts])
         self.lower_s = np.concatenate([part.lower_s for part in parts])
         added = len(self.lower_s) - len(self.upper_s)
         unknown_s = np.full(added, np.inf)
@@ -88,25 +97,35 @@ class Candidates:
         rows = np.arange(len(self.strategy))
         self.layout = unique_rows(self.strategy, LAYOUT)[1] if self.one_per_layout else rows
 
+    @property
+    def most_s(self) -> Array:
+        """Per group the time, not weighed, from which on no strategy is of interest."""
+        return np.minimum(self.longest_s, self.tied_s)
+
+    def most_of_rows_s(self, rows: Index) -> Array:
+        """The same per row: with a penalty it must be faster to tie."""
+        group = self.group[rows]
+        return np.minimum(self.longest_s[group], self.tied_s[group] / self.penalty[rows])
+
     def limits_s(self, rows: Index) -> Array:
         """Weighed time from which on rows are of no interest, whatever their variant and split."""
         most = self.most_weight[self.policy[rows]]
-        return self.longest_s[self.group[rows]] * self.weight[rows] * most
+        return self.most_of_rows_s(rows) * self.weight[rows] * most
 
     def below_s(self, rows: Index, limit_s: Array) -> Array:
         """The same, or the limit of the row's group where that is lower."""
         of_groups = limit_s[self.group[rows]]
         return np.minimum(of_groups, self.limits_s(rows))
 
-    def keep_to(self, longest_s: Array) -> list[int]:
+    def keep_to(self, longest_s: Array, tied_s: Array) -> list[int]:
         """Change the times that keep the limits, per group; the rows of which proofs go.
 
         Among splits of a row that differ in weight, the best one that keeps a limit need not be
         the best without: what was proved of rows under a limit that goes is taken back.
         """
-        lifted = self._is_limited & (longest_s > self.longest_s)
-        self.longest_s = longest_s
-        self._is_limited = (self._is_limited & ~lifted) | np.isfinite(longest_s)
+        lifted = self._is_limited & ((longest_s > self.longest_s) | (tied_s > self.tied_s))
+        self.longest_s, self.tied_s = longest_s, tied_s
+        self._is_limited = (self._is_limited & ~lifted) | np.isfinite(self.most_s)
         rows: list[int] = np.flatnonzero(lifted[self.group]).tolist()
         for row in rows:
             self.lower_s[row] /= self.most_weight[self.policy[row]]
@@ -165,7 +184,7 @@ class Candidates:
             return
         pp = int(self.strategy.pp[row])
         weight = float(self.weight[row]) * self.pricing.variant_weight(variant) * uneven
-        if seconds > self.longest_s[self.group[row]] * weight:
+        if seconds > self.most_of_rows_s(np.array([row]))[0] * weight:
             return
         split = Split(
             layers=layers[:pp],

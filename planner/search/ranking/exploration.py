@@ -13,7 +13,7 @@ from planner.search.ranking.penalties import degree_penalty
 from planner.search.ranking.pricing import Pricing
 from planner.search.ranking.solving import Solving
 from planner.search.space.policies import offered, policies_of
-from planner.search.space.shapes import Footprint, ShapeBounds, shape_bounds
+from planner.search.space.shapes import Footprint, ShapeBounds, as_strategies, shape_bounds
 from planner.search.space.space import Columns, Enumeration, joined, take
 from planner.search.stages.bounds import bound_any_split_s, may_fit
 from planner.spec.strategy import SHAPE, StrategyColumns, gpus_of
@@ -119,6 +119,7 @@ class Exploration:
                 strategy=self.enumeration.strategies(take(self.shapes.columns, none)),
                 policy=none,
                 weight=np.zeros(0),
+                penalty=np.zeros(0),
                 lower_s=np.zeros(0),
             ),
             one_per_layout=self.one_per_layout,
@@ -138,13 +139,14 @@ class Exploration:
         """The time limit has passed."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def keep_to(self, longest_s: Array) -> None:
-        """Change the times that keep the limits, per group."""
-        self.solving.forget(self.candidates.keep_to(longest_s))
+    def keep_to(self, longest_s: Array, tied_s: Array | None = None) -> None:
+        """Change the times that keep the limits, per group; ``tied_s``: with penalties."""
+        tied_s = np.full(len(longest_s), np.inf) if tied_s is None else tied_s
+        self.solving.forget(self.candidates.keep_to(longest_s, tied_s))
 
     def shapes_below(self, limit_s: Array, among: Index | None = None) -> Index:
         """Shapes worth opening, of all or of those found before under limits no lower."""
-        return self.shapes.below(limit_s, self.candidates.longest_s, among)
+        return self.shapes.below(limit_s, self.candidates.most_s, among)
 
     def open(self, shapes: Index, limit_s: Array) -> None:
         """Price all strategies of these shapes; keep what can fit below its group's limit.
@@ -162,7 +164,7 @@ class Exploration:
             shape = shape[holds]
             is_new = is_new[holds]
         self.num_priced += int(np.count_nonzero(is_new))
-        before_s = self.shapes.open(shapes, limit_s, self.candidates.longest_s)
+        before_s = self.shapes.open(shapes, limit_s, self.candidates.most_s)
         kept: list[Bounded] = []
         size = 2**16
         for start in range(0, len(strategy), size):
@@ -218,24 +220,26 @@ class Exploration:
                     strategy=strategy.take(rows),
                     policy=np.full(len(rows), code),
                     weight=weight[rows],
+                    penalty=self.pricing.penalties(strategy.take(rows), policy),
                     lower_s=lower[kept],
                 )
             )
         return found, is_fitting
 
 
-def without_penalties(exploration: Exploration) -> Exploration:
-    """The same shapes, none opened, with no mechanism weighed."""
-    context = replace(exploration.context, weighs_evidence=False)
+def ranked_by(exploration: Exploration, context: Context) -> Exploration:
+    """The same shapes, none opened, under the ranking of another context."""
     shapes = exploration.shapes
+    weight = degree_penalty(context, as_strategies(context, shapes.columns))
     return Exploration(
         enumeration=replace(exploration.enumeration, context=context, dropped={}),
         shapes=Shapes(
             columns=shapes.columns,
-            lower_s=shapes.bound_s / shapes.weight,
-            weight=np.ones(len(shapes.weight)),
+            lower_s=shapes.bound_s / shapes.weight * weight,
+            weight=weight,
             footprint=shapes.footprint,
         ),
+        one_per_layout=exploration.one_per_layout,
         layers=exploration.pricing.layers,
         deadline=exploration.deadline,
     )
@@ -255,8 +259,13 @@ def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Explor
         under = strategy.take(rows)
         weight = found.pricing.weights(under, policy)
         none_s = np.zeros(len(rows))
-        codes = np.full(len(rows), code)
-        bounded = Bounded(strategy=under, policy=codes, weight=weight, lower_s=none_s)
+        bounded = Bounded(
+            strategy=under,
+            policy=np.full(len(rows), code),
+            weight=weight,
+            penalty=weight,
+            lower_s=none_s,
+        )
         found.candidates.add([bounded])
     return found
 
@@ -273,14 +282,15 @@ def explored(
     states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     context = enumeration.context
     layers = LayerTable(context=context)
-    weigh = {"weight_of": partial(degree_penalty, context)} if context.weighs_evidence else {}
     kinds = enumeration.narrowing.kinds
     num_shapes = 0
     parts = list[Columns]()
     bounds = list[ShapeBounds]()
     for columns in enumeration.listed(until):
         num_shapes += len(columns["tp"])
-        bound = shape_bounds(context, columns, kinds, states, layers, **weigh)
+        bound = shape_bounds(
+            context, columns, kinds, states, layers, partial(degree_penalty, context)
+        )
         parts.append(take(columns, bound.can_fit))
         bounds.append(bound.take(bound.can_fit))
     shapes = Shapes(

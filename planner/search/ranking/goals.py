@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from planner.search.ranking.exploration import Exploration
+from planner.search.ranking.penalties import TIE_FRACTION
 from planner.search.ranking.rank import Best, Field, Ranked, least_value, top_k
 from planner.units import Array, Index, Mask
 
@@ -60,6 +61,21 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
         return fastest
     best = top_k(exploration, int(candidates.group[fastest.ranked[0].row]), k)
     return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
+
+
+def simplest_of(exploration: Exploration, goal: Goal, best_s: float, num_gpus: int, k: int) -> Best:
+    """The k simplest layouts that tie with the best one under a goal.
+
+    ``exploration`` ranks by simplicity. A tie takes at most ``1 + TIE_FRACTION`` times the time of
+    the best, ``best_s`` with penalties, on as many GPUs.
+    """
+    gpus = exploration.candidates.gpus.astype(np.float64)
+    within = gpus == num_gpus
+    # 1e-9: so that rounding drops neither the best one itself nor one that just keeps a limit.
+    tied_s = best_s * (1.0 + TIE_FRACTION) * (1.0 + 1e-9)
+    longest_s = np.asarray(goal.longest_s(gpus)) * (1.0 + 1e-9)
+    exploration.keep_to(longest_s, np.where(within, tied_s, 0.0))
+    return least_value(exploration, k, Field(weight=np.ones(len(gpus)), within=within))
 
 
 def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:

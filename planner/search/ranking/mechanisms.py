@@ -1,4 +1,4 @@
-"""Mechanisms that strategies use, and how often: the exponents of their penalties.
+"""Mechanisms that strategies use, and how often: the exponents of their factors.
 
 Dimensionless columns; a mask counts as 0 and 1. Bounds from which on a degree counts are those of
 tuned recipes and published runs.
@@ -11,7 +11,7 @@ from planner.cost.states import offloads
 from planner.spec.strategy import PLACEMENT_NAMES, SCHEDULES, StrategyColumns
 from planner.units import Array, Mask
 
-# Names of PENALTIES, and how often each strategy uses the mechanism.
+# Names of PENALTIES and SIMPLICITY, and how often each strategy uses the mechanism.
 Uses = list[tuple[str, Array | Mask]]
 
 
@@ -29,13 +29,19 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     may_sequence = support.sequence_parallel and not support.sequence_parallel_required
     # Published runs have at least 4,096 tokens of a sequence on one rank of context parallelism.
     short = _doublings(4096 * columns.cp / context.job.seq_len)
+    is_short = context.job.seq_len < 16384
+    shards_always = min(support.zero_stages) >= 2
     # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
     large = _doublings(tokens, 32768)
     local = context.model.moe.num_experts / columns.ep if context.model.moe else np.zeros(1)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
         ("tensor_parallel_across_domains", columns.tp > domain),
+        ("pipeline_parallel", _doublings(columns.pp)),
+        ("odd_degrees", np.bitwise_and(columns.pp, columns.pp - 1) > 0),
         ("context_parallel", _doublings(columns.cp)),
+        ("short_context", (columns.cp > 1) & is_short),
+        ("context_parallel_under_fsdp", (columns.cp > 1) & is_short & shards_always),
         ("short_context_pieces", np.where(columns.cp > 1, short, 0.0)),
         ("virtual_stages", _doublings(columns.vpp)),
         (
@@ -69,6 +75,10 @@ def state_uses(context: Context, columns: StrategyColumns) -> Uses:
     beside = is_choice and support.pp
     domain = context.cluster.domain.num_accelerators
     return [
+        (
+            "tensor_parallel_beside_zero",
+            (columns.tp > 1) & ((shards_weights & is_choice) | (not support.pp)),
+        ),
         ("weights_across_domains", shards_weights & beside & (ranks * columns.tp > domain)),
         ("sharded_gradients", (columns.zero_stage == 2) & beside),
         ("sharded_weights", shards_weights & is_choice),

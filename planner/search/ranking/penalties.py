@@ -1,25 +1,23 @@
-"""Penalties: what a mechanism must gain before a plan that uses it goes before one without it.
+"""What weighs on a layout beside its modelled time, in the two steps behind it.
 
-Plans are ranked by ``modelled time x product of the penalties of what they use``. A penalty is
-the error with which the mechanism's gain is known, as a factor of at least 1: a gain inside that
-error is no reason to use it. So plans whose modelled times tie are ordered by simplicity, and a
-mechanism without evidence counts with the unfavourable end of its range.
+Layouts are ranked in three steps:
 
-Three kinds of evidence (``EvidencePenalty.basis``):
+1. the modelled time, times the *penalty* of each mechanism that nobody has published at this kind
+   of job: it must gain more than the uncertainty of its gain (``Context.ranking`` ``evidence``);
+2. layouts within TIE_FRACTION of the fastest by that are ties: published runs do not tell them
+   apart;
+3. of ties the simplest comes first (``simplicity``). What is less simple counts in *steps*, each
+   worth TIE_FRACTION of the time: a whole step decides between any two ties, a part of one where
+   the times differ by less than that part of the width.
 
-- ``pairs``: the median error of time ratios over published pairs that differ in just this;
-- ``drift``: how far measured over predicted time moves per doubling of a degree, times
-  ``b² / (b² + s²)`` with its standard error s, so that what is hardly known counts little;
-- ``prior``: a stated assumption, where nothing was published.
-
-Figures of the first two are those of ``planner/frameworks/ratio_errors.yaml``, rounded, which
-``tools/accuracy.py`` writes; a test holds both together.
+Shares of a step stand for the widths of narrower kinds of differences: those of
+``planner/frameworks/ratio_errors.yaml``, which ``tools/accuracy.py`` writes; a test holds them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log, log1p
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 
@@ -29,199 +27,202 @@ from planner.search.space.interleaving import regular_layers
 from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES, Strategy, StrategyColumns
 from planner.units import GB, Array
 
+# Median error of the ratio of two times of layouts that differ in degrees: 172 published pairs.
+TIE_FRACTION = 0.033
+# 80 % of the ratios of those pairs are less than 11.9 % off: what nobody has run must gain more.
+UNPUBLISHED = 1.12
+
 
 @dataclass(frozen=True, kw_only=True)
-class EvidencePenalty:
-    """One mechanism, its factor, and why."""
+class Penalty:
+    """A mechanism whose gain is hardly known, and what it must gain."""
 
-    factor: float
-    """Factor on the iteration time, at least 1; per doubling where the mechanism is a degree."""
-    basis: Literal["pairs", "drift", "prior"] = "prior"
-    kind: str = ""  # Key of ratio_errors.yaml, for ``pairs`` and ``drift``
+    factor: float  # On the time, at least 1; per doubling where the mechanism is a degree
+    num_runs: int  # Published runs or pairs it rests on
     reason: str
 
 
-# Every mechanism that counts, with its reason; the order is that of the documentation.
-PENALTIES: Mapping[str, EvidencePenalty] = MappingProxyType(
+@dataclass(frozen=True, kw_only=True)
+class Simplicity:
+    """What makes a layout less simple."""
+
+    steps: float  # Each worth TIE_FRACTION of the time; per doubling where it is a degree
+    reason: str
+
+
+PENALTIES: Mapping[str, Penalty] = MappingProxyType(
     {
-        "optimizer_offload": EvidencePenalty(
+        "optimizer_offload": Penalty(
             factor=1.3,
-            reason="its constants are fitted on 16 published pairs with and without, whose ratio "
-            "is 7 % off on average and 17 % at worst beside the measured time without, 40 % off of "
-            "two modelled times (two pairs held out: 13 %, taken as not pinned); a host was seen "
-            "to take twice as long for the step; assumed as much as recomputing everything costs, "
-            "which people prefer",
+            num_runs=16,
+            reason="16 published pairs with and without: the ratio of two modelled times is up to "
+            "40 % off, as hosts differ",
         ),
-        "parameter_offload": EvidencePenalty(
-            factor=1.4,
-            reason="beside the optimizer's: Falcon-7B on 8 A100 took 13.7 s with both, 1.1 times "
-            "the modelled time, taken as not pinned (DeepSpeed issue 3901); one pair, fitted on",
+        "parameter_offload": Penalty(
+            factor=1.2,
+            num_runs=1,
+            reason="beside the optimizer's: one pair, on which its constants are fitted",
         ),
-        "nvme": EvidencePenalty(
-            factor=1.5,
+        "nvme": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
             reason="beside what is offloaded: no published training run states its NVMe rates",
         ),
-        "activation_offload": EvidencePenalty(
-            factor=1.20,
-            reason="over PCIe, shared with gradients and data: two of 203 tuned recipes use it "
-            "there, on B300; published pairs, 0 to 5 %, send inputs of recomputed layers only",
+        "activation_offload": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="over PCIe, shared with gradients and data; two of 203 tuned recipes use it",
         ),
-        "activation_offload_fast_link": EvidencePenalty(
-            factor=1.02,
-            reason="over NVLink-C2C: NVIDIA's tuned choice for 70B and 405B on GB200 and GB300; "
-            "published pairs cost 0 to 5 %",
-        ),
-        "split_backward": EvidencePenalty(
+        "activation_offload_fast_link": Penalty(
             factor=1.05,
-            reason="zero-bubble and DualPipe schedules: a fork of Megatron or new code of "
-            "torchtitan; no published run with a whole configuration",
+            num_runs=8,
+            reason="over NVLink-C2C: published pairs with and without differ by 0 to 5 %",
         ),
-        "virtual_stages": EvidencePenalty(
-            factor=1.01,
-            reason="per doubling: the smaller bubble is arithmetic, further transfers and launches "
-            "are small; 14 published runs drift by -0.1 % a doubling, with an error of 3.7 %",
+        "split_backward": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="zero-bubble and DualPipe schedules: a fork of Megatron or new in torchtitan",
         ),
-        "tensor_parallel": EvidencePenalty(
-            factor=1.015,
-            basis="drift",
-            kind="tp",
-            reason="per doubling: published runs slow down more with tp than the model says",
+        "tensor_parallel_across_domains": Penalty(
+            factor=UNPUBLISHED, num_runs=0, reason="tensor parallelism beyond the scale-up domain"
         ),
-        "tensor_parallel_across_domains": EvidencePenalty(
-            factor=1.10,
-            reason="no published run leaves the scale-up domain with tp",
+        "tensor_parallel_beside_zero": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="tensor parallelism beside ZeRO-3, or under frameworks without pipelines",
         ),
-        "context_parallel": EvidencePenalty(
-            factor=1.01,
-            basis="drift",
-            kind="cp",
-            reason="per doubling: rings wait for their slowest member",
+        "context_parallel_under_fsdp": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="sequences below 16k split where whole weights are always sharded",
         ),
-        "short_context_pieces": EvidencePenalty(
-            factor=1.03,
-            reason="per halving of the tokens of a sequence on one rank of cp below 4,096: no "
-            "published run and one tuned recipe of 203 cut it finer; small products and exchanges "
-            "that do not hide",
+        "short_context_pieces": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="per halving of a rank's part of a sequence below 4,096 tokens: one of 203 "
+            "tuned recipes cuts it finer",
         ),
-        "no_sequence_parallel": EvidencePenalty(
-            factor=1.012,
-            basis="pairs",
-            kind="recomputation, sequence parallel",
-            reason="tensor parallelism without sequence parallelism, where it is offered: all "
-            "tuned recipes with tp have both",
+        "sharded_gradients": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="ZeRO-2 where pipelining is offered: all that shard gradients shard weights",
         ),
-        "large_micro_batch": EvidencePenalty(
-            factor=1.01,
-            reason="per doubling of a micro-batch of several sequences beyond the tokens of any "
-            "tuned recipe; below, larger ones gain more in published runs than the model says",
+        "weights_across_domains": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=2,
+            reason="ZeRO-3 beyond one scale-up domain where pipelining is offered: two tuned "
+            "recipes, with GPUs of 270 GiB or a domain of 72",
         ),
-        "sharded_weights": EvidencePenalty(
-            factor=1.02,
-            reason="ZeRO stage 3 where the framework offers less: gathers of every layer must "
-            "hide behind its products, on every node at once",
-        ),
-        "weights_across_domains": EvidencePenalty(
-            factor=1.08,
-            reason="ZeRO stage 3 beyond one scale-up domain where pipelining is offered too: all "
-            "but two tuned recipes that shard weights have a domain of 72 or GPUs of 270 GiB; "
-            "none on 80 GB, where it was offered as well",
-        ),
-        "sharded_gradients": EvidencePenalty(
-            factor=1.03,
-            reason="ZeRO stage 2 where pipelining is offered too: no tuned recipe stops there, "
-            "all that shard gradients shard weights",
-        ),
-        "weights_over_many_ranks": EvidencePenalty(
+        "weights_over_many_ranks": Penalty(
             factor=1.45,
-            reason="there, per doubling of the ranks that share them beyond 192: six published "
-            "pairs of ZeRO-3 and tensor with pipeline parallelism on 384 to 2,240 A100 "
-            "(arXiv 2104.04473, table 2) have ZeRO-3 1.45 to 4.1 times slower than modelled "
-            "beside the other, 1.45 per doubling from 192 on",
+            num_runs=6,
+            reason="there, per doubling of the ranks that share them beyond 192: six pairs of "
+            "ZeRO-3 and tensor with pipeline parallelism (arXiv 2104.04473, table 2)",
         ),
-        "full_sharding_over_many_ranks": EvidencePenalty(
-            factor=1.10,
-            reason="where the framework shards whole weights always, per doubling beyond 512 "
-            "ranks: the model meets published runs up to there, and none is larger",
+        "full_sharding_over_many_ranks": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="where the framework always shards weights, per doubling beyond 512 ranks",
         ),
-        "hybrid_sharding": EvidencePenalty(
-            factor=1.01,
-            reason="replicated sharding groups: two collectives for one, few published runs",
+        "many_local_experts": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="per doubling beyond 32 whole experts on a rank, the most in a tuned recipe",
         ),
-        "other_placement": EvidencePenalty(
-            factor=1.02,
-            reason="an order of axes that is not the framework's first: no published run says so",
+        "many_expert_ranks": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=0,
+            reason="per doubling beyond 64 expert ranks, the most in a published training run",
         ),
-        "many_local_experts": EvidencePenalty(
-            factor=1.15,
-            reason="per doubling beyond the most whole experts a tuned recipe holds on a rank: "
-            "small grouped products, their launches and weight gradients; pairs at 64 on B200 "
-            "are 2 % off, nothing is published beyond",
+    }
+)
+
+# In the order of the documentation: from what is hardest to run to what is a matter of taste.
+SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
+    {
+        "optimizer_offload": Simplicity(steps=3.0, reason="states on the host"),
+        "parameter_offload": Simplicity(steps=2.0, reason="weights on the host, too"),
+        "nvme": Simplicity(steps=2.0, reason="states on disks"),
+        "activation_offload": Simplicity(steps=2.0, reason="activations sent to the host by PCIe"),
+        "activation_offload_fast_link": Simplicity(
+            steps=0.5,
+            reason="by NVLink-C2C: NVIDIA's choice for 70B and 405B on GB200 and GB300",
         ),
-        "many_expert_ranks": EvidencePenalty(
-            factor=1.05,
-            reason="per doubling beyond the most expert ranks of a published training run",
+        "full": Simplicity(steps=1.0, reason="layers recomputed whole"),
+        "selective": Simplicity(steps=0.6, reason="some activations recomputed: pairs 2.0 % off"),
+        "part_of_the_layers": Simplicity(steps=0.3, reason="a policy for some of the layers only"),
+        "unusual_modules": Simplicity(
+            steps=0.15, reason="modules that the framework does not select by itself"
         ),
-        "selective": EvidencePenalty(
-            factor=1.02,
-            basis="pairs",
-            kind="recomputation",
-            reason="some activations recomputed",
+        "further_module": Simplicity(steps=0.06, reason="per module selected beyond the first"),
+        "uneven_stages": Simplicity(
+            steps=1.5,
+            reason="a layout of layers written out: 23 of 125 tuned recipes have one",
         ),
-        "full": EvidencePenalty(
-            factor=1.02,
-            basis="pairs",
-            kind="recomputation",
-            reason="all activations recomputed",
+        "short_context": Simplicity(
+            steps=0.6, reason="context parallelism that sequences below 16k do not need"
         ),
-        "further_module": EvidencePenalty(
-            factor=1.002,
-            reason="per module selected beyond the first: of sets that tie the smaller one",
+        "context_parallel": Simplicity(
+            steps=0.5, reason="per doubling: tensor parallelism comes first where the node has room"
         ),
-        "unusual_modules": EvidencePenalty(
-            factor=1.005,
-            reason="modules that the framework's profile does not select by itself",
+        "tensor_parallel": Simplicity(steps=0.4, reason="per doubling: runs drift by 1.4 %"),
+        "pipeline_parallel": Simplicity(
+            steps=0.45,
+            reason="per doubling: tensor parallelism comes first (arXiv 2104.04473, takeaway 1)",
         ),
-        "part_of_the_layers": EvidencePenalty(
-            factor=1.005,
-            reason="a policy for some layers only: one policy for all is simpler, and stages stay "
-            "alike",
+        "virtual_stages": Simplicity(steps=0.3, reason="per doubling: more transfers and launches"),
+        "sharded_weights": Simplicity(
+            steps=1.0, reason="ZeRO-3 where less is offered: gathers of every layer on every node"
         ),
-        "uneven_stages": EvidencePenalty(
-            factor=1.008,
-            reason="layers that pp does not divide evenly need a layout written out; 23 of 125 "
-            "tuned recipes have one",
+        "odd_degrees": Simplicity(
+            steps=0.5, reason="stages of a pipeline that are no power of two: none of 211 recipes"
+        ),
+        "hybrid_sharding": Simplicity(steps=0.3, reason="replicas of sharding groups"),
+        "other_placement": Simplicity(
+            steps=0.6, reason="an order of the axes that is not the framework's first"
+        ),
+        "no_sequence_parallel": Simplicity(
+            steps=0.4, reason="tensor without sequence parallelism: no tuned recipe"
+        ),
+        "large_micro_batch": Simplicity(
+            steps=0.3, reason="per doubling beyond 32k tokens, the most of a tuned recipe"
         ),
     }
 )
 
 
-def factor_of(name: str) -> float:
-    """The factor of one entry of PENALTIES."""
-    return PENALTIES[name].factor
+def factor_of(context: Context, name: str) -> float:
+    """Factor on the time of a mechanism used once, under the context's ranking."""
+    factor = 0.0
+    if context.ranking != "time" and name in PENALTIES:
+        factor += log(PENALTIES[name].factor)
+    if context.ranking == "simplicity" and name in SIMPLICITY:
+        factor += SIMPLICITY[name].steps * log1p(TIE_FRACTION)
+    return float(np.exp(factor))
 
 
-def _product(uses: Uses) -> Array:
+def _product(context: Context, uses: Uses) -> Array:
     """``Π factor ** times``."""
-    logs = [np.log(factor_of(name)) * np.asarray(times) for name, times in uses]
+    logs = [np.log(factor_of(context, name)) * np.asarray(times) for name, times in uses]
     return np.asarray(np.exp(np.sum(np.broadcast_arrays(*logs), axis=0)))
 
 
 def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
-    """The part of :func:`penalty` that the degrees alone decide, whatever becomes of states.
+    """The part of :func:`evidence_penalty` that the degrees alone decide.
 
     So it is a lower bound of the whole for every strategy of a shape.
     """
-    return _product(degree_uses(context, columns))
+    return _product(context, degree_uses(context, columns))
 
 
 def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
-    """Product of the penalties of what each strategy uses, at least 1; one per row.
+    """Product of the factors of what each strategy uses, at least 1; one per row.
 
-    Dimensionless, to be multiplied with the modelled time. Source of every factor: PENALTIES.
-    Excludes what is decided per layer and per stage (:func:`policy_penalty`,
-    :func:`split_penalty`).
+    Dimensionless, to be multiplied with the modelled time. Source of every factor: PENALTIES, and
+    SIMPLICITY where the context ranks by it. Excludes what is decided per layer and per stage
+    (:func:`policy_penalty`, :func:`split_penalty`).
     """
-    return _product([*degree_uses(context, columns), *state_uses(context, columns)])
+    return _product(context, [*degree_uses(context, columns), *state_uses(context, columns)])
 
 
 def policy_penalty(
@@ -230,43 +231,45 @@ def policy_penalty(
     """Factor of a policy for saved activations, one of LAYER_POLICY_NAMES.
 
     ``modules`` are those that selective recomputation repeats; None is the profile's own set.
-    ``partial``: only some of the layers are under it. Source: PENALTIES.
+    ``partial``: only some of the layers are under it.
     """
     if kind not in LAYER_POLICY_NAMES:
         raise ValueError(f"unknown policy {kind!r}; allowed are {', '.join(LAYER_POLICY_NAMES)}")
     if kind == "none":
         return 1.0
-    factor = factor_of("part_of_the_layers") if partial else 1.0
+    factor = factor_of(context, "part_of_the_layers") if partial else 1.0
     if kind == "offloaded":
         # From 100 GB/s on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s,
         # Grace's NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction).
         is_fast = context.cluster.node.host_link_bytes_per_s >= 100.0 * GB
         name = "activation_offload_fast_link" if is_fast else "activation_offload"
-        return factor * factor_of(name)
+        return factor * factor_of(context, name)
     if kind != "selective":
-        return factor * factor_of(kind)
+        return factor * factor_of(context, kind)
     selected = context.traits.recompute.selected
     chosen = selected if modules is None else tuple(modules)
-    factor *= factor_of("selective") * factor_of("further_module") ** max(len(chosen) - 1, 0)
-    return factor * (1.0 if set(chosen) == set(selected) else factor_of("unusual_modules"))
+    factor *= factor_of(context, "selective")
+    factor *= factor_of(context, "further_module") ** max(len(chosen) - 1, 0)
+    is_usual = set(chosen) == set(selected)
+    return factor * (1.0 if is_usual else factor_of(context, "unusual_modules"))
 
 
-def split_penalty(layers_per_stage: Sequence[int], vpp: int = 1) -> float:
+def split_penalty(context: Context, layers_per_stage: Sequence[int], vpp: int = 1) -> float:
     """Factor of a split of the layers: more than 1 where it is not the regular one."""
     layers = tuple(layers_per_stage)
     is_regular = layers == regular_layers(sum(layers), len(layers), vpp)
-    return 1.0 if is_regular else factor_of("uneven_stages")
+    return 1.0 if is_regular else factor_of(context, "uneven_stages")
 
 
 def penalties_of(context: Context, strategy: Strategy) -> dict[str, float]:
-    """The factor of everything one plan uses, by name; what tells policies apart as ``policy``."""
+    """The penalty of everything one plan uses, by name; what tells policies apart as ``policy``."""
+    context = replace(context, ranking="evidence")
     columns = strategy.columns()
     uses = [*degree_uses(context, columns), *state_uses(context, columns)]
-    found = {name: factor_of(name) ** float(np.asarray(times)[0]) for name, times in uses}
+    found = {name: factor_of(context, name) ** float(np.asarray(times)[0]) for name, times in uses}
     for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
         if any(counts):
             partial = counts != strategy.layers_per_stage
             modules = strategy.recompute_modules
             found[kind] = policy_penalty(kind, modules, context, partial=partial)
-    found["uneven_stages"] = split_penalty(strategy.layers_per_stage, strategy.vpp)
     return {name: factor for name, factor in found.items() if factor > 1.0}

@@ -57,14 +57,22 @@ class Pricing:
         return sets if len(sets) > 1 and "selective" in policy.kinds else ()
 
     def weights(self, strategy: StrategyColumns, policy: Policy) -> Array:
-        """Return the factors on time from the evidence for what a strategy relies on."""
-        if not self.context.weighs_evidence:
+        """Return the factors on time under the context's ranking."""
+        if self.context.ranking == "time":
             return np.ones(len(strategy))
         return evidence_penalty(self.context, strategy) * self.policy_weight(policy)
 
+    def penalties(self, strategy: StrategyColumns, policy: Policy) -> Array:
+        """Return the part of the weights that is penalties, whatever the ranking."""
+        if self.context.ranking != "simplicity":
+            return self.weights(strategy, policy)
+        context = replace(self.context, ranking="evidence")
+        own = 1.0 if policy.is_mixed else policy_penalty(policy.kinds[-1], None, context)
+        return evidence_penalty(context, strategy) * own
+
     def policy_weight(self, policy: Policy) -> float:
         """The least weight of a policy's variants; 1 where stages decide layer by layer."""
-        if policy.is_mixed or not self.context.weighs_evidence:
+        if policy.is_mixed or self.context.ranking == "time":
             return 1.0
         if policy not in self._known:
             kind, is_part = policy.kinds[-1], policy.part is not None
@@ -76,7 +84,7 @@ class Pricing:
     def variant_weight(self, variant: PolicyVariant) -> float:
         """Return a variant's factor on time over the least of its policy."""
         policy = variant.policy
-        if variant.modules is None or policy.is_mixed or not self.context.weighs_evidence:
+        if variant.modules is None or policy.is_mixed or self.context.ranking == "time":
             return 1.0
         if variant not in self._known:
             own = policy_penalty(policy.kinds[-1], variant.modules, self.context)
@@ -100,7 +108,7 @@ class Pricing:
         1 where the policy is open still, or is decided stage by stage.
         """
         alike = policy.is_mixed or (is_open and policy.part is not None)
-        return factor_of("uneven_stages") if self.context.weighs_evidence and not alike else 1.0
+        return 1.0 if alike else factor_of(self.context, "uneven_stages")
 
     def price(self, model: StageModel, policy: Policy, weight: Array) -> Priced:
         """Stage models under the sets of modules and the kinds of layers of a policy."""

@@ -248,7 +248,7 @@ class Solving:
         known = self.candidates
         best, proved = known.splits.get(row), True
         left, checked_s = self._ways[row].ways, self._ways[row].below_s
-        longest_s = float(known.longest_s[known.group[row]])
+        longest_s = float(known.most_of_rows_s(np.array([row]))[0])
         is_first = True
         while left:
             below_s = min(limit_s, best.iteration_s if best else np.inf)

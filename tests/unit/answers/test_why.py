@@ -13,7 +13,7 @@ from planner.answers.whatif import Case
 from planner.answers.why import Comparison, WhyAnswer, speed, usd_per_token, why
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.search.ranking.penalties import factor_of
+from planner.search.ranking.penalties import PENALTIES
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
@@ -112,7 +112,7 @@ def test_what_evidence_weighs_down_is_ranked_behind_though_faster(slower: WhyAns
     assert weighed(1.02).verdict == "faster"
     offloaded = changed(slower, 0.97, offload="optimizer:host")
     (penalty,) = [one for one in both(offloaded).penalties if one.name == "optimizer_offload"]
-    assert (penalty.asked, penalty.best) == (factor_of("optimizer_offload"), 1.0)
+    assert (penalty.asked, penalty.best) == (PENALTIES["optimizer_offload"].factor, 1.0)
 
 
 def test_differences_within_the_model_s_error_are_none(slower: WhyAnswer) -> None:

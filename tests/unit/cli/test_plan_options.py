@@ -186,9 +186,10 @@ def test_fewest_gpus_within_the_limits(planner: Any) -> None:
     enough = [plan for plan in frontier if plan["days"] <= 5.0]
     data = answer(planner, "--objective", "gpus", "--deadline", "5d", question=JOB)
     assert data["plans"][0]["gpus"] == enough[0]["gpus"]
-    assert data["plans"][0]["iter_time_s"] == pytest.approx(enough[0]["iter_time_s"])
-    keys = [(plan["gpus"], plan["weighed_s"]) for plan in data["plans"]]
-    assert keys == sorted(keys)
+    slower = data["plans"][0]["iter_time_s"] / enough[0]["iter_time_s"] - 1.0
+    assert 0.0 <= slower <= TIE_FRACTION
+    gpus = [plan["gpus"] for plan in data["plans"]]
+    assert gpus == sorted(gpus)
     assert all(plan["days"] <= 5.0 for plan in data["plans"])
     text = planner(*JOB, "--objective", "gpus", "--deadline", "5d", "--frontier").out
     assert "Plans on the fewest GPUs within the limits: 10B tokens in 5 days" in text

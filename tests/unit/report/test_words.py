@@ -56,7 +56,7 @@ def test_the_sentence_says_degrees_experts_states_and_memory(found: Answer) -> N
     )  # fmt: skip
     assert words == (
         "DP 8 · TP 4 · PP 2 · VPP 3 · CP 2 · EP 16, experts not split (ETP 1), micro-batch 2, "
-        "ZeRO-1, nothing recomputed, 50% of the optimizer on the host"
+        "ZeRO-1, no recomputation, 50% of the optimizer on the host"
     )
 
 
@@ -68,7 +68,7 @@ def test_one_gpu_has_no_degrees_and_no_shards(found: Answer) -> None:
     )  # fmt: skip
     line = run_line(plan, of_gpus=1, names_framework=True)
     assert line == (
-        "Run it on 1 h100-sxm with megatron: micro-batch 1, nothing recomputed or offloaded."
+        "Run it on 1 h100-sxm with megatron: micro-batch 1, no recomputation, no offload."
     )
 
 

@@ -17,13 +17,14 @@ class KnownRows(Candidates):
 
     def __init__(self, shapes: Shapes, layouts: list[int] | None) -> None:
         self.gpus, self.longest_s = shapes.gpus, np.full(len(shapes.gpus), np.inf)
+        self.tied_s = self.longest_s
         self.shape_of, self.group = np.zeros(0, dtype=int), np.zeros(0, dtype=int)
         self.lower_s, self.upper_s = np.zeros(0), np.zeros(0)
         self.is_refined, self.splits = np.zeros(0, dtype=bool), {}
         self.one_per_layout, self.layout = layouts is not None, np.zeros(0, dtype=int)
 
-    def keep_to(self, longest_s: np.ndarray) -> list[int]:
-        self.longest_s = longest_s
+    def keep_to(self, longest_s: np.ndarray, tied_s: np.ndarray) -> list[int]:
+        self.longest_s, self.tied_s = longest_s, tied_s
         return []
 
     def limits_s(self, rows: np.ndarray) -> np.ndarray:
