@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from planner.catalog import EXAMPLE_NODE
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.catalog.paths import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.frameworks.registry import load_traits

@@ -2,9 +2,9 @@
 
 import inspect
 
-from planner.collectives import gradients
+from planner.collectives import algorithms
 from planner.collectives.algorithms import ALGORITHMS
-from planner.collectives.grid import grid_collective
+from planner.collectives.flat import grid_collective
 from tools.formulas import docstring_markdown, docstrings, table
 
 PLACEMENTS = {
@@ -18,10 +18,10 @@ PLACEMENTS = {
 }
 MORE = (
     grid_collective,
-    gradients.exposed_in_order_s,
-    gradients.exposed_by_priority_s,
-    gradients.top_k_all_gather,
-    gradients.int8_all_gather,
+    algorithms.exposed_in_order_s,
+    algorithms.exposed_by_priority_s,
+    algorithms.top_k_all_gather,
+    algorithms.int8_all_gather,
 )
 """Formulas that take more than a size, a number of ranks and a link."""
 

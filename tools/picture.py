@@ -1,9 +1,9 @@
 """Draws docs/memory.svg: one rank's HBM over an iteration, from the ledger of a real layout."""
 
 from planner.answers.layout import requested, resolve
+from planner.catalog import EXAMPLE_NODE
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.catalog.paths import EXAMPLE_NODE
 from planner.cost.context import Context
 from planner.cost.ledger import stage_ledger
 from planner.cost.stage_model import price

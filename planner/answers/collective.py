@@ -8,10 +8,10 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from planner.answers.row import Row
-from planner.collectives import gradients
+from planner.collectives import algorithms
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.cost import CollectiveCost, busbw_factor
-from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
+from planner.collectives.flat import SHORTEST_CLOSED_DIMENSION
 from planner.collectives.hierarchy import GroupLevel, on_levels, unsuitable
 from planner.cost.network import collective_s, link_share, point_to_point_s
 from planner.cost.topology import Group
@@ -229,7 +229,7 @@ def _ways(
     size, ranks = question.num_bytes, question.num_ranks
     link = min(levels, key=lambda level: level.bytes_per_s).link
     if question.servers is not None:
-        cost = gradients.parameter_server_all_reduce(size, ranks, link, question.servers)
+        cost = algorithms.parameter_server_all_reduce(size, ranks, link, question.servers)
         note = "the same sums: all push before any pulls"
         yield WayRow.of(f"parameter server, {question.servers} servers", cost, note, changes=False)
         if math.isfinite(question.backward_s):
@@ -240,22 +240,22 @@ def _ways(
             way = WayRow.of("the same, asynchronous", cost, note, changes=True)
             yield replace(way, exposed_s=shown_s)
     if question.compress == "topk":
-        cost = gradients.top_k_all_gather(size, ranks, link, question.density)
+        cost = algorithms.top_k_all_gather(size, ranks, link, question.density)
         note = "changes training: the other gradients wait for a later iteration"
         yield WayRow.of(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
     if question.compress == "int8":
         note = "changes training: gradients are rounded to 8 bits"
         yield WayRow.of(
-            "int8, all-gather", gradients.int8_all_gather(size, ranks, link), note, changes=True
+            "int8, all-gather", algorithms.int8_all_gather(size, ranks, link), note, changes=True
         )
     if question.buckets is not None:
         share, backward_s = 1.0 / question.buckets, question.backward_s
-        exposed_s = float(gradients.exposed_in_order_s(reduce_s, backward_s, share))
+        exposed_s = float(algorithms.exposed_in_order_s(reduce_s, backward_s, share))
         name, note = f"{question.buckets} buckets as backward fills them", "the same gradients"
         if question.by_priority:
             # A forward pass has half the products of a backward one: no gradients of weights.
             spans_s = (reduce_s, backward_s, backward_s / 2.0)
-            exposed_s = float(gradients.exposed_by_priority_s(*spans_s, share))
+            exposed_s = float(algorithms.exposed_by_priority_s(*spans_s, share))
             name = f"{question.buckets} buckets by priority"
             note = "the same gradients; the optimizer steps layer by layer"
         yield WayRow(

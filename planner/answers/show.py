@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from planner.answers.row import Row, row_from, row_of
+from planner.catalog import unknown_name
 from planner.catalog.clusters import is_counted, load_cluster, node_of_catalog
 from planner.catalog.detect import Machine
 from planner.catalog.hardware import (
@@ -16,7 +17,6 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, load_model_details
-from planner.catalog.paths import unknown_name
 from planner.catalog.recipes import Recipe
 from planner.catalog.words import SINGULAR, find_hardware, find_models, find_recipes, stated
 from planner.errors import InputError

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from planner.answers.parameters import scaled
+from planner.catalog import hwdb_dir
 from planner.catalog.cluster_file import OVERRIDES
 from planner.catalog.clusters import load_cluster, split_host_memory
 from planner.catalog.hardware import find_file, is_path
 from planner.catalog.hardware_file import Kind
-from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec

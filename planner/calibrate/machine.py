@@ -17,8 +17,8 @@ from planner.calibrate.figures import Base, Figure
 from planner.calibrate.fit import Calibration, FormulaFit, fit_formula, own_errors
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Measured, Table, What
+from planner.catalog import PLAIN_FABRIC
 from planner.catalog.clusters import cluster_of_data
-from planner.catalog.paths import PLAIN_FABRIC
 from planner.collectives.cost import busbw_factor
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import product_s

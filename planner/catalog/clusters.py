@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from planner.catalog import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
 from planner.catalog.cluster_file import ClusterFile, Overrides, Part, override_problems
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
@@ -29,7 +30,6 @@ from planner.catalog.hardware_convert import (
     to_node,
 )
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile, Kind, NodeFile, PresetFile
-from planner.catalog.paths import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_GPUS, brief, name_of, short

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
+from planner.catalog import hwdb_dir, unknown_name
 from planner.catalog.figures import FileModel, validate
 from planner.catalog.hardware_convert import (
     UNITS,
@@ -27,7 +28,6 @@ from planner.catalog.hardware_file import (
     PresetFile,
     RangesFile,
 )
-from planner.catalog.paths import hwdb_dir, unknown_name
 from planner.documents.file import is_file
 from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import Problem

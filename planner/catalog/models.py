@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from planner.catalog import list_models, models_dir
 from planner.catalog.model_file import ModelFile, read_model
-from planner.catalog.paths import list_models, models_dir
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import InputError

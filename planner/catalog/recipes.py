@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from planner.catalog.paths import hwdb_dir, unknown_name
+from planner.catalog import hwdb_dir, unknown_name
 from planner.documents.file import read_text
 from planner.documents.tree import load_trusted
 from planner.spec.job import Precision

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar
 
+from planner.catalog import hwdb_dir, list_models
 from planner.catalog.clusters import is_counted
 from planner.catalog.hardware import Entry, find_entry, is_path, list_names, resolve_alias
 from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, plain
-from planner.catalog.paths import hwdb_dir, list_models
 from planner.catalog.recipes import Recipe, load_recipes
 from planner.documents.tree import load_trusted
 from planner.notes import Problems

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from planner.catalog.paths import EXAMPLE_NODE
+from planner.catalog import EXAMPLE_NODE
 from planner.errors import InputError, Problem
 from planner.limits import MAX_GPUS
 from planner.query.options import (
@@ -55,7 +55,7 @@ def own_defaults() -> dict[str, Any]:
 
 def known_models(incomplete: str) -> list[str]:
     """Models of the catalog that begin so."""
-    from planner.catalog.paths import list_models
+    from planner.catalog import list_models
 
     return [name for name in list_models() if name.startswith(incomplete.lower())]
 

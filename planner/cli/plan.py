@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from planner.catalog.paths import EXAMPLE_NODE
+from planner.catalog import EXAMPLE_NODE
 from planner.cli import options
 from planner.cli.options import is_given
 from planner.cli.output import console, delayed_progress, fail, say, show_as

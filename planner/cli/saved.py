@@ -8,7 +8,7 @@ import typer
 from planner.answers.base import Answer, Plan
 from planner.answers.plan import answered
 from planner.answers.plan_file import PlanFile, load_plan
-from planner.catalog.paths import EXAMPLE_NODE
+from planner.catalog import EXAMPLE_NODE
 from planner.cli.options import is_given, refuse_all
 from planner.cli.output import delayed_progress, say
 from planner.cost.context import Context

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from planner.catalog import EXAMPLE_ACCELERATOR
 from planner.catalog.observe import Source, ask_host, read_source
-from planner.catalog.paths import EXAMPLE_ACCELERATOR
 from planner.cli import options
 from planner.cli.output import console, fail, say
 from planner.notes import Problems

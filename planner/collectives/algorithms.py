@@ -1,11 +1,16 @@
-"""The algorithms by name: which collectives they do, and how they lie on several levels."""
+"""The algorithms by name: which collectives they do, and how they lie on several levels.
+
+Behind them other ways to sum gradients: order of buckets, compression.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from planner.collectives import flat, gradients
-from planner.collectives.cost import Flat, Steps, alpha_beta
+import numpy as np
+
+from planner.collectives import flat
+from planner.collectives.cost import CollectiveCost, Flat, Link, Number, Steps, alpha_beta, cost_of
 from planner.spec.cluster import CollectiveKind
 from planner.units import Array
 
@@ -30,6 +35,20 @@ def leader_all_reduce(n: Array) -> Steps:
     leaders. Source: Jia et al. 2018 (recalled; hierarchical all-reduce with masters).
     """
     return Steps(2.0 * (n - 1.0), 2.0)
+
+
+def parameter_server_all_reduce(
+    num_bytes: Number, num_ranks: Number, link: Link, num_servers: Number = 1
+) -> CollectiveCost:
+    """Push, then pull, of n workers to k servers: ``2 (α + (n-2) o) + 2 max(n/k, 1) S/B``.
+
+    Each server takes in and gives out ``n S / k``; from k = n on the workers' own links are the
+    limit. It starts the messages to its workers one after the other, o apart. Source: Li et al.
+    2014 (parameter server), Jiang et al. 2020 (BytePS), both recalled.
+    """
+    sent = np.maximum(np.asarray(num_ranks, dtype=float) / num_servers, 1.0)
+    steps = Steps(2.0, sent, path=2.0 * sent, messages=num_ranks - 1.0)
+    return cost_of(num_bytes, num_ranks, link, steps)
 
 
 RING: Mapping[CollectiveKind, Flat] = {
@@ -91,9 +110,66 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         name="parameter-server",
         placement="all_peers",
-        flat={"all_reduce": gradients.parameter_server_all_reduce},
+        flat={"all_reduce": parameter_server_all_reduce},
     ),
     Algorithm(name="naive", placement="peers", flat={"all_reduce": flat.naive_all_reduce}),
     Algorithm(name="send", placement="all_peers", flat={"p2p": flat.send}),
 )
 BY_NAME: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in ALGORITHMS}
+
+
+# Other ways for replicas to sum gradients: textbook formulas for single messages; plans count plain
+# all-reduces of buckets in order. R is the whole reduction of gradients in seconds, W the backward
+# pass beside which it runs.
+
+
+def exposed_in_order_s(reduce_s: Number, backward_s: Number, last_fraction: Number) -> Array:
+    """``max(f R, R - (1 - f) W)``: buckets sent as backward fills them.
+
+    Wait-free: each bucket of the share f goes as soon as it is full, so the last one shows, and
+    what the network has not sent by then. Source: arXiv 2006.15704, section 3.2.3. Excludes
+    latency, which is part of R, and what a running collective takes of the computation.
+    """
+    last = np.asarray(last_fraction) * reduce_s
+    return np.maximum(last, reduce_s - (1.0 - np.asarray(last_fraction)) * backward_s)
+
+
+def exposed_by_priority_s(
+    reduce_s: Number, backward_s: Number, forward_s: Number, first_fraction: Number
+) -> Array:
+    """``max(f R, R - (1 - f) (W + F))``: exposed at least, by priority.
+
+    The next forward F needs the gradients of the first layers first and waits for none but them:
+    messages are cut, and those of layers nearer to the input overtake the others. Source: Peng et
+    al., SOSP 2019, section 4 (recalled); derived as :func:`exposed_in_order_s`, whose window grows
+    by F. Excludes the cost of cutting and of crossing from one iteration into the next, for which
+    the optimizer must step layer by layer.
+    """
+    return exposed_in_order_s(reduce_s, np.asarray(backward_s) + forward_s, first_fraction)
+
+
+def top_k_all_gather(
+    num_bytes: Number, num_ranks: Number, link: Link, density: float, element_bytes: float = 4.0
+) -> CollectiveCost:
+    """Ring all-gather of ``n d S (w + 4)/w``: the largest gradients of every rank, with indices.
+
+    The share d of S bytes of gradients, w bytes wide. Ranks keep other places each, so nothing is
+    added on the way and volume grows with n: ``(n-1) d S (w + 4)/w`` sent. Source: arXiv
+    1712.01887, section 3. Excludes choosing them, entropy coding, and what is added up locally.
+    """
+    # A gradient that is sent alone goes with its place in the tensor, in 32 bits.
+    kept = density * (element_bytes + 4.0) / element_bytes
+    return flat.ring_all_gather(kept * np.asarray(num_bytes) * num_ranks, num_ranks, link)
+
+
+def int8_all_gather(
+    num_bytes: Number, num_ranks: Number, link: Link, element_bytes: float = 4.0
+) -> CollectiveCost:
+    """Ring all-gather of ``n S / w``: gradients in 8 bits, each rank's with scales of its own.
+
+    ``(n-1) S / w`` sent. Source: quantization_pertensor_hook of torch/distributed/algorithms/
+    ddp_comm_hooks/quantization_hooks.py. Excludes rounding, and scales, a few bytes a tensor.
+    """
+    return flat.ring_all_gather(
+        1.0 / element_bytes * np.asarray(num_bytes) * num_ranks, num_ranks, link
+    )

@@ -12,8 +12,12 @@ import numpy as np
 
 from planner.collectives.algorithms import BY_NAME, Placement
 from planner.collectives.cost import CollectiveCost, Flat, Link, Number
-from planner.collectives.flat import nvls_tree_all_reduce, sharp_all_reduce
-from planner.collectives.grid import exchange_detour, grid_collective
+from planner.collectives.flat import (
+    exchange_detour,
+    grid_collective,
+    nvls_tree_all_reduce,
+    sharp_all_reduce,
+)
 from planner.spec.cluster import CollectiveKind, Topology
 from planner.units import Array
 
@@ -202,7 +206,7 @@ def _flat_of(name: str, kind: CollectiveKind, at: _Level) -> Flat:
 def _as_met(name: str, at: _Level) -> _Level:
     """A torus or mesh as an exchange of everyone with everyone meets it.
 
-    Its bytes share the links across the middle (planner.collectives.grid.exchange_detour); where
+    Its bytes share the links across the middle (planner.collectives.flat.exchange_detour); where
     all partners are met at once, the farthest is all dimensions away.
     """
     level = at.level

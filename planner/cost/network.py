@@ -6,10 +6,13 @@ reduce-scatter, the input vector; all-to-all, one rank's send buffer.
 
 import numpy as np
 
-from planner.collectives.cost import Link, busbw_factor
-from planner.collectives.fitted import fitted_s
-from planner.collectives.flat import nvls_all_reduce, ring_s, tree_all_reduce_s
-from planner.collectives.grid import SHORTEST_CLOSED_DIMENSION
+from planner.collectives.cost import Link, busbw_factor, fitted_s
+from planner.collectives.flat import (
+    SHORTEST_CLOSED_DIMENSION,
+    nvls_all_reduce,
+    ring_s,
+    tree_all_reduce_s,
+)
 from planner.cost.topology import Group
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
 from planner.units import Array, Mask

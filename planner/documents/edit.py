@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from planner.documents.file import REMOVED
-from planner.documents.json_nodes import SPACE, Plain
-from planner.documents.nodes import Node, Path
+from planner.documents.nodes import SPACE, Node, Path, Plain
 from planner.documents.tree import Tree, parsed_object, parsed_yaml
 from planner.errors import InputError
 

@@ -10,8 +10,7 @@ from typing import Any, cast
 import yaml
 
 from planner.documents.file import read_text
-from planner.documents.json_nodes import parse_json
-from planner.documents.nodes import TOO_DEEP, Node, Path, compose
+from planner.documents.nodes import TOO_DEEP, Node, Path, compose, parse_json
 from planner.errors import InputError, Problem
 from planner.limits import MAX_DEPTH, MAX_VALUES
 

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from planner.documents.file import is_file
-from planner.documents.json_nodes import parse_json
-from planner.documents.nodes import compose
+from planner.documents.nodes import compose, parse_json
 from planner.errors import InputError, Problem
 from planner.formats import registry as formats
 from planner.formats.adapters import FILE, read_adapters

@@ -6,8 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError, Problem
-from planner.frameworks.registry import CURRENT, profile_names, trait_types
-from planner.frameworks.saved_tables import loss_names, table_names
+from planner.frameworks.registry import CURRENT, loss_names, profile_names, table_names, trait_types
 from planner.limits import short
 from planner.notes import COMMAND_LINE, Problems
 from planner.spec.job import Precision

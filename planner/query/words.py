@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from planner.catalog.paths import EXAMPLE_NODE
+from planner.catalog import EXAMPLE_NODE
 from planner.errors import Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief
 

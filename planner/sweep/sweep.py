@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from planner import __version__
+from planner.catalog import hwdb_dir, models_dir
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model_details
-from planner.catalog.paths import hwdb_dir, models_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.limits import brief

@@ -18,8 +18,8 @@ import pytest
 import yaml
 from enumerated import enumerate_space
 
+from planner.catalog import list_models
 from planner.catalog.models import load_model
-from planner.catalog.paths import list_models
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.format import Emitted

@@ -12,8 +12,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.cost.estimate import MemoryEstimate, estimate
-from planner.frameworks.registry import load_traits
-from planner.frameworks.saved_tables import load_saved_tables
+from planner.frameworks.registry import load_saved_tables, load_traits
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits

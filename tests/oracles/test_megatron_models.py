@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from megatron_start import MegatronStarts, Start
 
+from planner.catalog import list_models
 from planner.catalog.models import load_model, load_model_details
-from planner.catalog.paths import list_models
 from planner.cost.context import Context
 from planner.formats.megatron.model import shape_choices, shape_reasons
 from planner.formats.megatron.options import all_words

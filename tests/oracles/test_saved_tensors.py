@@ -17,8 +17,7 @@ import pytest
 import saved_tensors as sizes
 from saved_tensors import Measured, SavedStorage
 
-from planner.frameworks.registry import load_traits
-from planner.frameworks.saved_tables import load_saved_tables
+from planner.frameworks.registry import load_saved_tables, load_traits
 from planner.frameworks.settings import with_training
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape, Op, SavedTensor

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hf_types import FAMILIES
 
+from planner.catalog import list_models
 from planner.catalog.models import load_model
-from planner.catalog.paths import list_models
 from planner.layers.parameters import count_parameters
 from planner.spec.model import ModelSpec
 

@@ -11,8 +11,7 @@ from drawn_deepspeed import canonical, draw, expressible, strategy_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.documents.json_nodes import parse_json
-from planner.documents.nodes import Node
+from planner.documents.nodes import Node, parse_json
 from planner.errors import ExpressError
 from planner.formats.deepspeed.format import emit, read, write_into
 from planner.formats.format import CheckContext, Format, SourceText

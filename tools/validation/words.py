@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+from planner.catalog import list_models
 from planner.catalog.hardware import list_names, load_accelerator, resolve_alias
 from planner.catalog.models import load_model
-from planner.catalog.paths import list_models
 from planner.documents.tree import load_own
 
 Part = dict[str, Any]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.documents.edit import JsonEditor, written
-from planner.documents.json_nodes import parse_json
+from planner.documents.nodes import parse_json
 from planner.documents.schema import Path, wrongs
 from planner.documents.tree import Tree, keys_at_top, parsed_json, parsed_object, parsed_yaml
 from planner.errors import InputError

@@ -15,8 +15,14 @@ from planner.answers.software import (
     phrases,
 )
 from planner.cost.context import Context
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
-from planner.frameworks.saved_tables import loss_names, table_names
+from planner.frameworks.registry import (
+    CURRENT,
+    FRAMEWORKS,
+    load_traits,
+    loss_names,
+    profile_names,
+    table_names,
+)
 from planner.query.traits import read_settings
 
 UNSAID = {"secondary_shards", "accumulation", "states"}  # topics with nothing to say of Megatron

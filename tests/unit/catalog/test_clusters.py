@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog import hwdb_dir
 from planner.catalog.clusters import (
     largest_cluster_of,
     load_cluster,
@@ -9,7 +10,6 @@ from planner.catalog.clusters import (
     node_of_catalog,
 )
 from planner.catalog.hardware import aliases
-from planner.catalog.paths import hwdb_dir
 from planner.documents import tree
 from planner.documents.file import read_text
 from planner.errors import InputError

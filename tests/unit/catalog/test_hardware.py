@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog import hwdb_dir
 from planner.catalog.clusters import load_cluster, node_of_catalog
 from planner.catalog.hardware import (
     SCHEMAS,
@@ -16,7 +17,6 @@ from planner.catalog.hardware import (
 )
 from planner.catalog.hardware_convert import fabric_levels
 from planner.catalog.hardware_file import AcceleratorFile, FabricFile
-from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec, LevelSpec

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import planner
+from planner.catalog import hwdb_dir
 from planner.catalog.hardware import aliases, list_names
-from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 
 ROOT = Path(planner.__file__).parent
@@ -21,7 +21,7 @@ GENERATIONS = {
     for key in ("vendor", "architecture")
 }
 ALLOWED = {
-    "catalog/paths.py": "examples of names, for help, messages and tables of the documentation",
+    "catalog/__init__.py": "examples of names, for help, messages and tables of the documentation",
     "search/ranking/penalties.py": "which published runs a factor rests on, in words",
 }
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from planner.catalog import list_models
 from planner.catalog.hf.family import families
 from planner.catalog.hf.reader import read_config
 from planner.catalog.models import is_model_file, load_model, load_model_details
-from planner.catalog.paths import list_models
 from planner.errors import InputError
 from planner.spec.model import ModelSpec
 

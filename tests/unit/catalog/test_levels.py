@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from planner.catalog import hwdb_dir
 from planner.catalog.clusters import load_cluster
 from planner.catalog.hardware import checked, list_names
 from planner.catalog.hardware_file import FabricFile, NodeFile
-from planner.catalog.paths import hwdb_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec

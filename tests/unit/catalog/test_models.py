@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from planner.catalog import list_models, models_dir
 from planner.catalog.models import (
     cached_config,
     catalog_name,
@@ -15,7 +16,6 @@ from planner.catalog.models import (
     meant_name,
     model_file,
 )
-from planner.catalog.paths import list_models, models_dir
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from planner.catalog import hwdb_dir, list_models
 from planner.catalog.hardware import list_names
-from planner.catalog.paths import hwdb_dir, list_models
 from planner.catalog.recipes import COLUMNS, find_recipe, load_recipes, read_recipes, sources
 from planner.catalog.words import find_recipes
 from planner.errors import InputError

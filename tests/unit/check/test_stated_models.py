@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog import list_models
 from planner.catalog.models import catalog_name, load_model
-from planner.catalog.paths import list_models
 from planner.check.check import check_file
 from planner.check.result import FileResult
 from planner.formats.format import SourceText

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.collectives.fitted import fitted_s
+from planner.collectives.cost import fitted_s
 from planner.spec.cluster import CollectiveFit
 
 FITS = (

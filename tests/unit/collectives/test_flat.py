@@ -11,6 +11,7 @@ from planner.collectives.flat import (
     direct_exchange,
     double_tree_all_reduce,
     double_tree_broadcast,
+    grid_collective,
     nvls_all_gather,
     nvls_all_reduce,
     nvls_reduce_scatter,
@@ -20,7 +21,6 @@ from planner.collectives.flat import (
     send,
     sharp_all_reduce,
 )
-from planner.collectives.grid import grid_collective
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
 MB = 1e6

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from planner.collectives.cost import Link
-from planner.collectives.flat import ring_all_reduce
-from planner.collectives.gradients import (
+from planner.collectives.algorithms import (
     exposed_by_priority_s,
     exposed_in_order_s,
     int8_all_gather,
     parameter_server_all_reduce,
     top_k_all_gather,
 )
+from planner.collectives.cost import Link
+from planner.collectives.flat import ring_all_reduce
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
 MB = 1e6

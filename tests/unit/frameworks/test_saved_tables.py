@@ -7,8 +7,14 @@ from typing import Any, get_args
 
 import pytest
 
-from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names, trait_figures
-from planner.frameworks.saved_tables import load_saved_tables, saved_figures
+from planner.frameworks.registry import (
+    FRAMEWORKS,
+    load_saved_tables,
+    load_traits,
+    profile_names,
+    saved_figures,
+    trait_figures,
+)
 from planner.spec.saved import Condition, SavedTensorSpec, Width
 from planner.spec.traits import traits_at_precision
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from forward_flops import forward_flops
 
+from planner.catalog import list_models
 from planner.catalog.models import load_model
-from planner.catalog.paths import list_models
 from planner.frameworks.registry import load_traits
 from planner.layers.block import embedding_op, head_op, layer_groups, padded_vocab_size
 from planner.layers.op import Gemm, LayerShape

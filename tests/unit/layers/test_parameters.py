@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.catalog import list_models
 from planner.catalog.models import load_model, load_model_details
-from planner.catalog.paths import list_models
 from planner.layers.parameters import (
     attention_params,
     count_active_parameters,

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rank_parameters import RankParameters, layer_kind, rank_parameters, stage_layers
 
+from planner.catalog import list_models
 from planner.catalog.models import load_model
-from planner.catalog.paths import list_models
 from planner.cost.context import Context
 from planner.cost.stage_parts import stage_parameters
 from planner.layers.parameters import count_parameters, layer_counts

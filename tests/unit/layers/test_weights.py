@@ -6,8 +6,8 @@ from math import prod
 import pytest
 from shards import model_weights
 
+from planner.catalog import list_models
 from planner.catalog.models import load_model
-from planner.catalog.paths import list_models
 from planner.layers.parameters import count_parameters
 from planner.layers.weights import Weight, weight_shapes
 

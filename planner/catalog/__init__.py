@@ -1,4 +1,4 @@
-"""Locations of the data files, names for examples, and the error for an unknown name."""
+"""Facts of models and hardware: where they lie, names for examples, the error for unknown names."""
 
 from collections.abc import Iterable
 from functools import cache
