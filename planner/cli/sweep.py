@@ -156,15 +156,12 @@ def show(
         str | None,
         typer.Option(help="Columns of what does not compete, or none [model, length, tokens]."),
     ] = None,
-    changes: Annotated[
-        str | None, typer.Option(metavar="OPTION", help="Show where the best changes along this.")
-    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Cells to show of each.")] = 3,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write into this file.")] = None,
     force: options.Force = False,
     output_format: options.CsvFormat = "table",
 ) -> None:
-    """Show the best cells of a result, and where along an option the best changes."""
+    """Show the best cells of a result."""
     from planner.report import sweep as report
     from planner.sweep.run import read_results
     from planner.sweep.winners import winners
@@ -172,7 +169,7 @@ def show(
     if out is not None:
         check_writable(out, force=force, option="--out")
     found = read_results(results)
-    shown = winners(found, best=best, where=where or [], per=per, changes=changes, top=top)
+    shown = winners(found, best=best, where=where or [], per=per, top=top)
     if output_format == "table":
         report.print_show(shown, console())
         return

@@ -37,7 +37,7 @@ KINDS = {
     "scale": Kind(3, "size --gpus 8,16", "answers.scale.ScaleDocument"),
     "size": Kind(4, "size", "answers.size.SizeDocument"),
     "sweep": Kind(1, "sweep", "report.sweep.SweepRow"),
-    "sweep-show": Kind(1, "sweep show", "report.sweep.SweepShowRow"),
+    "sweep-show": Kind(2, "sweep show", "report.sweep.SweepShowRow"),
     "job": Kind(2, "job", "report.job.JobDocument"),
     "sensitivity": Kind(3, "sensitivity", "answers.sensitivity.SensitivityDocument"),
     "memory": Kind(1, "explain MODEL CLUSTER memory", "answers.explain.MemoryDocument"),

@@ -195,50 +195,40 @@ def _value(name: str, given: object) -> tuple[Value, Any]:
 def check_values(sweep: Sweep, path: Path) -> None:
     """Raise InputError with every value whose own option is wrong in every cell that was read.
 
+    Read are the cell with the first values of all other axes, and those that differ from it in one.
     A value that is wrong in some cells only, such as fp8 on an A100, is refused in those alone.
     """
     problems = Problems(str(path))
     for number, axis in enumerate(sweep.axes[len(PLACES) :], start=len(PLACES)):
         for place in range(len(axis.values)):
+            base = [0] * len(sweep.axes)
+            base[number] = place
+            cells = [base]
+            for other, values in enumerate(sweep.axes):
+                if other != number:
+                    changed = range(1, len(values.values))
+                    cells += [[*base[:other], each, *base[other + 1 :]] for each in changed]
+            # so many are read before a value is said to be wrong in all of them
+            wrong = [_own_problems(sweep.cell(places).query, axis.name) for places in cells[:24]]
             key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
-            own = _own_problems(sweep, number, place)
-            problems.found += [_placed(problem, problems.where, key) for problem in own]
+            if all(wrong):
+                problems.found += [_placed(each, problems.where, key) for each in wrong[0]]
     problems.finish()
 
 
-def _own_problems(sweep: Sweep, number: int, place: int) -> list[Problem]:
-    """Problems of a value's own option; none if some cell with the value does not have them.
-
-    Looked at are the cell with the first values of all other axes, and those that differ from it
-    in one. A cell with further problems tells nothing: those may have hidden the value's own.
-    """
-    base = [0] * len(sweep.axes)
-    base[number] = place
-    cells = [base]
-    for other, axis in enumerate(sweep.axes):
-        values = range(1, len(axis.values)) if other != number else ()
-        cells += [[*base[:other], value, *base[other + 1 :]] for value in values]
-    flag = f"--{sweep.axes[number].name}"
-    fixed = f"{axes_by_name()[sweep.axes[number].name].name} "
-    own, others = list[Problem](), set[Problem]()
-    # So many are read before a value is said to be wrong in all of them.
-    for places in cells[:24]:
-        found: tuple[Problem, ...] = ()
-        try:
-            resolve(sweep.cell(places).query)
-        except InputError as error:
-            found = error.problems
-        here = [
+def _own_problems(query: Query, name: str) -> list[Problem]:
+    """Problems of a question with one of its options."""
+    fixed = f"{axes_by_name()[name].name} "
+    try:
+        resolve(query)
+    except InputError as error:
+        return [
             each
-            for each in found
-            if each.key.split(" ")[0] == flag
+            for each in error.problems
+            if each.key.split(" ")[0] == f"--{name}"
             or (each.key == "--fix" and each.message.startswith(fixed))
         ]
-        if not own:
-            own, others = here, set(found) - set(here)
-        if not here and set(found) <= others:
-            return []
-    return own
+    return []
 
 
 def _placed(problem: Problem, where: str, key: str) -> Problem:

@@ -1,4 +1,4 @@
-"""Winners among results: the best cells of every job, and where along an option they change."""
+"""Winners among the results of a sweep: the best cells of every job."""
 
 import math
 import operator
@@ -24,7 +24,6 @@ COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
 }
-Group = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,28 +47,15 @@ MEASURES: Mapping[str, Measure] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """The best at one value of the option that is walked along."""
-
-    value: Any
-    row: Row | None  # None where no plan is left
-    winner: Group  # values of the choices
-    lead: float | None  # fraction by which the next other choice is worse
-    is_change: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Winners:
-    """Best rows of every group, and the steps along an option where one was asked."""
+    """The best rows of every job."""
 
     results: Results
     measure: Measure
     conditions: tuple[str, ...]  # that its rows keep
     per: tuple[str, ...]  # columns of what does not compete
-    along: str | None  # the option that is walked along
     choices: tuple[str, ...]  # columns of the options that are chosen by being best
-    best: Mapping[Group, Sequence[Row]]
-    steps: Mapping[Group, Sequence[Step]]
+    best: tuple[Sequence[Row], ...]
     num_plans: int
     num_unknown: int  # plans without the figure, which cannot be best
 
@@ -108,15 +94,9 @@ def _condition(text: str, columns: Sequence[str]) -> Callable[[Row], bool]:
 
 
 def winners(
-    results: Results,
-    *,
-    best: str,
-    where: Sequence[str] = (),
-    per: str | None = None,
-    changes: str | None = None,
-    top: int = 1,
+    results: Results, *, best: str, where: Sequence[str] = (), per: str | None = None, top: int = 1
 ) -> Winners:
-    """The best ``top`` rows of every group, and the best along an option.
+    """The best ``top`` rows of every job; ``per``: the columns that tell jobs apart.
 
     InputError with every problem of the question, NothingFitsError without a plan.
     """
@@ -126,11 +106,13 @@ def winners(
     columns = list(dict.fromkeys(name for row in results.rows for name in row))
     read = partial(_condition, columns=columns)
     conditions = [problems.parsed("--where", text, read) for text in where]
-    names = [name for name in (per or "").split(",") if name.strip() not in ("", "none")]
-    column = partial(_column, allowed=columns)
-    kept = [problems.parsed("--per", name, column) for name in names]
-    walked = results.varying or list(results.axes)
-    along = problems.parsed("--changes", changes, partial(_column, allowed=walked))
+    apart = [name for name in results.varying if name in JOB]
+    if per is not None:
+        column = partial(_column, allowed=columns)
+        names = [name for name in per.split(",") if name.strip() not in ("", "none")]
+        apart = [
+            name for name in (problems.parsed("--per", each, column) for each in names) if name
+        ]
     problems.finish()
     measure = MEASURES[best]
     plans = [row for row in results.rows if row["status"] == PLAN]
@@ -138,62 +120,26 @@ def winners(
     if not rows:
         text = f"no plan of {len(plans):,} in {results.path} keeps the conditions"
         raise NothingFitsError(text)
-    num_unknown = sum(row[measure.column] is None for row in rows)
-    if num_unknown == len(rows):
+    known = [row for row in rows if row[measure.column] is not None]
+    if not known:
         message = f"no plan has {measure.column} (days need tokens; hwdb may lack a price)"
         raise InputError.single("command line", "--best", message)
-    if per is None:
-        kept = [name for name in results.varying if name in JOB]
-    apart = tuple(name for name in kept if name and name != along)
-    groups: dict[Group, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in apart), []).append(row)
-    left_out = (*apart, *JOB, "objective", "time_limit", along)
-    choices = tuple(name for name in results.varying if name not in left_out)
-    steps: dict[Group, list[Step]] = {}
-    if along is not None:
-        walk = partial(_steps, results.axes[along], along, measure, choices or ("dp", "tp", "pp"))
-        steps = {group: walk(those) for group, those in groups.items()}
+    # best first, of equals the one on fewer GPUs
+    sign = -1.0 if measure.largest else 1.0
+    known.sort(key=lambda row: (sign * row[measure.column], row["gpus"]))
+    jobs: dict[tuple[Any, ...], list[Row]] = {
+        tuple(row[name] for name in apart): [] for row in rows
+    }
+    for row in known:
+        jobs[tuple(row[name] for name in apart)].append(row)
+    left_out = (*apart, *JOB, "objective", "time_limit")
     return Winners(
         results=results,
         measure=measure,
         conditions=tuple(where),
-        per=apart,
-        along=along,
-        choices=choices,
-        best={group: _ranked(those, measure)[:top] for group, those in groups.items()},
-        steps=steps,
+        per=tuple(apart),
+        choices=tuple(name for name in results.varying if name not in left_out),
+        best=tuple(ranked[:top] for ranked in jobs.values()),
         num_plans=len(rows),
-        num_unknown=num_unknown,
+        num_unknown=len(rows) - len(known),
     )
-
-
-def _ranked(rows: Sequence[Row], measure: Measure) -> list[Row]:
-    """Best first, those without the figure left out; of equals the one on fewer GPUs."""
-    sign = -1.0 if measure.largest else 1.0
-    known = [row for row in rows if row[measure.column] is not None]
-    return sorted(known, key=lambda row: (sign * row[measure.column], row["gpus"]))
-
-
-def _steps(
-    values: Sequence[Any], along: str, measure: Measure, choices: Sequence[str], rows: Sequence[Row]
-) -> list[Step]:
-    """The best at every value of the option, and where it is another than before."""
-    steps: list[Step] = []
-    before: Group | None = None
-    for value in values:
-        by_choice: dict[Group, Row] = {}
-        for row in _ranked([row for row in rows if row[along] == value], measure):
-            by_choice.setdefault(tuple(row[name] for name in choices), row)
-        if not by_choice:
-            steps.append(Step(value=value, row=None, winner=(), lead=None, is_change=False))
-            continue
-        (winner, first), *others = by_choice.items()
-        lead = None
-        if others:
-            own, other = (float(row[measure.column]) for row in (first, others[0][1]))
-            lead = (own / other if measure.largest else other / own) - 1.0
-        is_change = before not in (None, winner)
-        steps.append(Step(value=value, row=first, winner=winner, lead=lead, is_change=is_change))
-        before = winner
-    return steps

@@ -60,7 +60,6 @@ QUESTIONS: dict[str, list[tuple[str, ...]]] = {
     "sweep": [("sweep", "sweep.yaml", "--workers", "1")],
     "sweep-show": [
         ("sweep", "show", "results.jsonl", "--best", "cost"),
-        ("sweep", "show", "results.jsonl", "--changes", "seq-len"),
     ],
     "calibrate": [
         ("calibrate", "2xaws-p5.48xlarge", "all_reduce_perf.txt", "--dry-run"),

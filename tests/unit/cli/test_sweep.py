@@ -52,13 +52,14 @@ def test_two_processes_write_the_same_file(results: Path, planner: Any, tmp_path
 
 
 def test_show_says_the_same_in_every_form(results: Path, planner: Any) -> None:
-    words = ("sweep", "show", str(results), "--best", "cost", "--changes", "cluster")
-    assert planner(*words).out.startswith("Cheapest along cluster:\n")
+    words = ("sweep", "show", str(results), "--best", "cost", "--per", "cluster", "--top", "1")
+    assert planner(*words).out.startswith("Cheapest of 4 plans, for each cluster:\n")
     kept = planner(*words, "--where", "gpus=8").out
-    assert kept.startswith("Cheapest along cluster with gpus=8:\n")
+    assert kept.startswith("Cheapest of 2 plans with gpus=8, for each cluster:\n")
     csv = planner(*words, "--format", "csv").out.splitlines()
-    assert csv[0].startswith("cluster,is_change,lead,")
-    assert [line.split(",")[0] for line in csv[1:]] == ["1xa100-80", "1xdgx-a100-640"]
+    assert csv[0].startswith("rank,")
+    place = csv[0].split(",").index("cluster")
+    assert [line.split(",")[place] for line in csv[1:]] == ["1xa100-80", "1xdgx-a100-640"]
     found = json.loads(planner(*words, "--format", "json").out)
     assert [row["cluster"] for row in found["rows"]] == ["1xa100-80", "1xdgx-a100-640"]
     assert found["choices"] == ["asked_framework"]

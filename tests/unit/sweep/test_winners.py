@@ -29,19 +29,16 @@ NONE = {**dict.fromkeys(PLANS[0]), "status": "nothing", "cluster": "large", "seq
 RESULTS = Results(path="x.jsonl", axes=AXES, rows=(*PLANS, NONE))
 
 
-def ask(best: str = "cost", *where: str, per: str | None = None, along: str | None = None) -> Any:
-    return winners(RESULTS, best=best, where=where, per=per, changes=along)
+def ask(best: str = "cost", *where: str, per: str | None = None) -> Any:
+    return winners(RESULTS, best=best, where=where, per=per)
 
 
 def test_the_best_are_of_every_length_for_lengths_do_not_compete() -> None:
     found = ask()
-    assert {group: rows[0]["cluster"] for group, rows in found.best.items()} == {
-        (1,): "small",
-        (2,): "large",
-        (4,): "large",
-    }
+    won = {rows[0]["seq_len"]: rows[0]["cluster"] for rows in found.best}
+    assert won == {1: "small", 2: "large", 4: "large"}
     assert found.choices == ("cluster",)
-    assert ask(per="none").best[()][0]["gpus"] == 8  # of equals the one on fewer GPUs
+    assert ask(per="none").best[0][0]["gpus"] == 8  # of equals the one on fewer GPUs
 
 
 def test_conditions_keep_rows_and_are_named_where_none_is_left() -> None:
@@ -50,21 +47,11 @@ def test_conditions_keep_rows_and_are_named_where_none_is_left() -> None:
         ask("cost", "days<1")
 
 
-def test_a_change_is_where_another_choice_wins() -> None:
-    (steps,) = ask(along="seq-len").steps.values()
-    assert [(step.winner, step.is_change) for step in steps] == [
-        (("small",), False),
-        (("large",), True),
-        (("large",), False),
-    ]
-    assert [step.lead for step in steps] == pytest.approx([1.0, 0.5, 3.0])
-
-
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(InputError) as error:
-        winners(RESULTS, best="x", where=["dys<3", "days<x", "days"], per="mdel", changes="no")
+        winners(RESULTS, best="x", where=["dys<3", "days<x", "days"], per="mdel")
     keys = [problem.key for problem in error.value.problems]
-    assert keys == ["--best", "--where", "--where", "--where", "--per", "--changes"]
+    assert keys == ["--best", "--where", "--where", "--where", "--per"]
     assert "did you mean days" in str(error.value)
 
 
