@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from planner.calibrate.rows import Machine, Measured, Table, What
 from planner.errors import InputError
-from planner.units import KIB
+from planner.units import KIB, US
 
 Value = TypeVar("Value")
 Action = Callable[[], object]
@@ -236,8 +236,8 @@ def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator
             what=task.what,
             dtype=task.dtype,
             ranks=task.ranks or world.size,
-            time_s=float(median),
-            spread_s=float(high - low) / 2,
+            time_us=float(median) / US,
+            spread_us=float(high - low) / 2 / US,
             repeats=len(seconds),
             **sizes,
         )

@@ -5,12 +5,10 @@ Lines of ``# key: value`` say what the machine is, then follow a header and one 
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from planner.catalog.figures import message_of
 from planner.errors import InputError, Problem
@@ -60,16 +58,21 @@ class Measured:
     heads: Count = 0
     seq_len: Count = 0
     head_dim: Count = 0
-    num_bytes: Count = 0
+    num_bytes: Annotated[Count, Field(alias="bytes")] = 0
     params: Count = 0
-    time_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # median of the repeats of all ranks
-    spread_s: Amount  # half the distance of the quartiles
+    time_us: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # median of repeats of all ranks
+    spread_us: Amount  # half the distance of the quartiles
     repeats: Annotated[int, Field(ge=1)]
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of the median."""
+        return self.time_us * US
 
     @property
     def deviation(self) -> float:
         """Spread over time: how surely the row says a figure."""
-        return self.spread_s / self.time_s
+        return self.spread_us / self.time_us
 
     @property
     def bytes_per_s(self) -> float:
@@ -115,10 +118,7 @@ class Table:
         return [row for row in self.rows if row.what in what]
 
 
-_RENAMED = {"num_bytes": "bytes", "time_s": "time_us", "spread_s": "spread_us"}
-# Name of a field by its column.
-_COLUMNS = {_RENAMED.get(field.name, field.name): field.name for field in fields(Measured)}
-_ROWS, _MACHINE = TypeAdapter(tuple[Measured, ...]), TypeAdapter(Machine)
+_COLUMNS = ["bytes" if field.name == "num_bytes" else field.name for field in fields(Measured)]
 
 
 def table_text(table: Table) -> str:
@@ -131,11 +131,9 @@ def table_text(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for row in table.rows:
+        times = {"time_us": f"{row.time_us:.4g}", "spread_us": f"{row.spread_us:.4g}"}
         # sizes that do not apply are 0
-        cells = {key: str(value) if value else "" for key, value in asdict(row).items()}
-        for key in ("time_s", "spread_s"):
-            cells[key] = f"{getattr(row, key) / US:.4g}"
-        writer.writerow(cells.values())
+        writer.writerow(value or "" for value in (asdict(row) | times).values())
     return out.getvalue()
 
 
@@ -145,35 +143,28 @@ def read_table(path: str, text: str) -> Table:
     head = [line[1:].partition(":") for line in lines[1:] if line.startswith("#")]
     start = 1 + len(head)
     reader = csv.DictReader(lines[start:])
-    missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
-    numbered = [(start + reader.line_num, raw) for raw in reader]
-    numbers = tuple(number for number, _ in numbered)
-    given = [
-        {name: raw[column] for column, name in _COLUMNS.items() if raw.get(column)}
-        for _, raw in numbered
-    ]
+    missing = ", ".join(name for name in _COLUMNS if name not in (reader.fieldnames or ()))
+    numbers, given = [], []
+    for raw in reader:
+        numbers.append(start + reader.line_num)
+        given.append({column: raw[column] for column in _COLUMNS if raw.get(column)})
+    stated = {key.strip(): value.strip() for key, _, value in head}
     try:
-        machine = _MACHINE.validate_python({key.strip(): value.strip() for key, _, value in head})
+        machine = TypeAdapter(Machine).validate_python(stated)
         if missing:
-            message = f"columns missing: {', '.join(missing)}"
-            raise InputError.single(path, f"line {start + 1}", message)
+            raise InputError.single(path, f"line {start + 1}", f"columns missing: {missing}")
         if not 0 < len(given) <= MOST_ROWS:
             message = f"more than {MOST_ROWS:,} rows" if given else TRUNCATED
             raise InputError.single(path, f"line {len(lines)}", message)
-        rows = _ROWS.validate_python(given)
+        rows = TypeAdapter(tuple[Measured, ...]).validate_python(given)
     except ValidationError as error:
+        problems = []
         # the first lines show what is wrong; a spoilt column would name thousands
-        raise InputError(
-            _problem(path, numbers, details) for details in error.errors()[:10]
-        ) from None
-    measured = (replace(row, time_s=row.time_s * US, spread_s=row.spread_s * US) for row in rows)
-    return Table(machine=machine, rows=tuple(measured), lines=numbers)
-
-
-def _problem(path: str, lines: Sequence[int], details: ErrorDetails) -> Problem:
-    """Return the problem with a field of the machine, or of the row that its number points to."""
-    *row, name = details["loc"]
-    if not row:
-        return Problem(where=path, key=f"# {name}", message=message_of(details))
-    message = f"{_RENAMED.get(str(name), name)} {message_of(details)}"
-    return Problem(where=path, key=f"line {lines[int(row[0])]}", message=message)
+        for details in error.errors()[:10]:
+            *row, name = details["loc"]
+            key, message = f"# {name}", message_of(details)
+            if row:
+                key, message = f"line {numbers[int(row[0])]}", f"{name} {message}"
+            problems.append(Problem(where=path, key=key, message=message))
+        raise InputError(problems) from None
+    return Table(machine=machine, rows=rows, lines=tuple(numbers))

@@ -53,12 +53,12 @@ ADAM_BYTES_PER_S = 9e9
 
 
 def blank(**fields: object) -> Measured:
-    known = {"ranks": 4, "time_s": 1.0, "spread_s": 0.0, "repeats": 5, **fields}
+    known = {"ranks": 4, "time_us": 1e6, "spread_us": 0.0, "repeats": 5, **fields}
     return Measured(**known)  # type: ignore[arg-type]
 
 
 def at(row: Measured, seconds: float) -> Measured:
-    return replace(row, time_s=float(seconds), spread_s=0.02 * float(seconds))
+    return replace(row, time_us=float(seconds) * 1e6, spread_us=2e4 * float(seconds))
 
 
 def products() -> Iterator[Measured]:

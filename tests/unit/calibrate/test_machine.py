@@ -118,7 +118,7 @@ def test_a_section_that_is_wrong_is_named_with_its_key(made: Calibration, tmp_pa
 def test_a_figure_that_no_machine_has_is_of_a_busy_one() -> None:
     table = synthetic()
     slow = tuple(
-        replace(row, time_s=row.time_s + 0.3) if row.what == "product" else row
+        replace(row, time_us=row.time_us + 3e5) if row.what == "product" else row
         for row in table.rows
     )
     with pytest.raises(InputError) as raised:

@@ -117,4 +117,4 @@ def test_the_spread_is_half_the_distance_of_the_quartiles(monkeypatch: pytest.Mo
         "planner.calibrate.measure.timed", lambda *_, **__: [1.0, 2.0, 3.0, 4.0, 100.0]
     )
     (found,) = rows_of([Task(what="launch", action=lambda: None)], join(), lambda *_: None)
-    assert (found.time_s, found.spread_s, found.repeats) == (3.0, 1.0, 5)
+    assert (found.time_us, found.spread_us, found.repeats) == (3e6, 1e6, 5)
