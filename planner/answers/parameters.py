@@ -85,67 +85,45 @@ class Figure(NamedTuple):
 
     key: str
     title: str
-    unit: str
-    scale: float
+    unit: str  # of UNITS; the less the better where it is a time
     paths: tuple[str, ...]
-    is_cost: bool = False
 
 
-FIGURES: dict[str, tuple[Figure, ...]] = {
-    "accelerator": (
-        Figure("hbm_gb_per_s", "HBM bandwidth", "GB/s", GB, (f"{ACCELERATOR}.hbm_bytes_per_s",)),
-        Figure("hbm_gib", "HBM capacity", "GiB", GIB, (f"{ACCELERATOR}.hbm_bytes",)),
+UNITS = {"GB/s": GB, "GiB": GIB, "µs": US}
+OF_DEVICE = (
+    Figure("hbm_gb_per_s", "HBM bandwidth", "GB/s", (f"{ACCELERATOR}.hbm_bytes_per_s",)),
+    Figure("hbm_gib", "HBM capacity", "GiB", (f"{ACCELERATOR}.hbm_bytes",)),
+)
+# Measured collectives of the domain are scaled with its rate, as in other nodes.
+DOMAIN_RATES = (f"{DOMAIN}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*")
+OF_DOMAIN = (
+    Figure("scale_up_gb_per_s_per_direction", "{domain}", "GB/s", DOMAIN_RATES),
+    Figure("scale_up_latency_us", "{domain} latency", "µs", (f"{DOMAIN}.latency_s",)),
+)
+NETWORK_RATES = (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in LEVELS))
+OF_NETWORK = (
+    Figure("nic_gbit_per_s", "network, each GPU", "GB/s", NETWORK_RATES),
+    Figure(
+        "fabric_latency_us", "network latency", "µs", tuple(f"{each}.latency_s" for each in LEVELS)
     ),
-    "domain": (
-        Figure(
-            "scale_up_gb_per_s_per_direction",
-            "{domain}",
-            "GB/s",
-            GB,
-            # Measured collectives of the domain are scaled with its rate, as in other nodes.
-            (f"{DOMAIN}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*"),
-        ),
-        Figure("scale_up_latency_us", "{domain} latency", "µs", US, (f"{DOMAIN}.latency_s",), True),
-    ),
-    "network": (
-        Figure(
-            "nic_gbit_per_s",
-            "network, each GPU",
-            "GB/s",
-            GB,
-            (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in LEVELS)),
-        ),
-        Figure(
-            "fabric_latency_us",
-            "network latency",
-            "µs",
-            US,
-            tuple(f"{level}.latency_s" for level in LEVELS),
-            True,
-        ),
-    ),
-    "host": (
-        Figure(
-            "host_link_gb_per_s_per_direction",
-            "host link",
-            "GB/s",
-            GB,
-            (f"{NODE}.host_link_bytes_per_s",),
-        ),
-        Figure("host_memory_gib", "host memory", "GiB", GIB, (f"{NODE}.host_memory_bytes",)),
-    ),
-}
+)
+HOST_LINK = "host_link_gb_per_s_per_direction"
+OF_HOST = (
+    Figure(HOST_LINK, "host link", "GB/s", (f"{NODE}.host_link_bytes_per_s",)),
+    Figure("host_memory_gib", "host memory", "GiB", (f"{NODE}.host_memory_bytes",)),
+)
 
 
 def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
     cluster, job, model = context.cluster, context.job, context.model
     inside = cluster.domain.num_accelerators
-    is_there = {"domain": inside > 1, "network": cluster.num_accelerators > inside}
-    hardware = []
-    for part, figures in FIGURES.items():
-        if is_there.get(part, True):
-            hardware += [_of_hardware(context, figure) for figure in figures]
+    figures = [*OF_DEVICE]
+    if inside > 1:
+        figures += OF_DOMAIN
+    if cluster.num_accelerators > inside:
+        figures += OF_NETWORK
+    hardware = (_of_hardware(context, figure) for figure in (*figures, *OF_HOST))
     of_job = [
         _of_job("job.global_batch", "batch", job.global_batch, "sequences"),
         _of_job("job.seq_len", "sequence length", job.seq_len, "tokens"),
@@ -153,8 +131,7 @@ def parameters(context: Context) -> list[Parameter]:
     # Of models that have one kind of layers.
     if not model.num_decoder_layers:
         of_job.append(_of_job("model.num_layers", "layers", model.num_layers, ""))
-    known = (figure for figure in hardware if figure is not None)
-    return [_peak(context), _sustained(context), *known, *of_job]
+    return [_peak(context), _sustained(context), *filter(None, hardware), *of_job]
 
 
 def _of_job(path: str, title: str, value: int, unit: str) -> Parameter:
@@ -178,11 +155,11 @@ def _of_hardware(context: Context, figure: Figure) -> Parameter | None:
     return Parameter(
         key=figure.key,
         title=figure.title.format(domain=node.scale_up.name),
-        value=own / shared / figure.scale,
+        value=own / shared / UNITS[figure.unit],
         unit=figure.unit,
         paths=figure.paths,
         ends=usual_ranges().get(figure.key),
-        is_cost=figure.is_cost,
+        is_cost=figure.unit == "µs",
     )
 
 
@@ -203,7 +180,7 @@ def _sustained(context: Context) -> Parameter:
     own = gemm.sustained_fraction
     return Parameter(
         key=SUSTAINED,
-        title="products' share of it",
+        title="GEMMs' share of it",
         value=own,
         paths=(f"{ACCELERATOR}.gemm.sustained_fraction",),
         # Of machines with this part, where they are known to differ.
