@@ -4,7 +4,7 @@ Sources describe one kind of node; every override says where its figure was seen
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import ceil
@@ -28,15 +28,7 @@ from planner.errors import InputError, Problem
 from planner.limits import one_line
 from planner.notes import Problems
 from planner.spelling import nearest
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observed:
-    """One thing that a source told."""
-
-    what: str
-    value: str
-    where: str
+from planner.units import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,25 +50,21 @@ class Machine:
     accelerator: str
     num_gpus: int
     overrides: tuple[Override, ...]
-    seen: tuple[Observed, ...]
-    kept: tuple[str, ...]  # what nothing told, from the catalog
     notes: tuple[str, ...]
 
 
-def merge(sources: Sequence[Source], accelerator: str = "", partition: str = "") -> Machine:
+def merge(sources: Sequence[Source], accelerator: str = "") -> Machine:
     """Return the machine that sources of one node and its cluster describe.
 
-    ``accelerator`` and ``partition`` are the user's decisions where sources leave something open.
-    Raises InputError where they contradict each other or name no accelerator of the catalog.
+    ``accelerator``: the user's decision where sources leave it open. Raises InputError where they
+    contradict each other or name no accelerator of the catalog.
     """
     observations = [item for (item, *_) in sources if item.num_nodes is None]
     slurm = [groups for groups in sources if groups[0].num_nodes is not None]
     hint = _first_known(observations, accelerator)
     problems = Problems()
-    if partition and not slurm:
-        problems.add("--partition", "partitions are told by sinfo; give its output")
     for groups in slurm:
-        chosen = problems.read(partial(_one_group, groups, hint, accelerator, partition))
+        chosen = problems.read(partial(_one_group, groups, hint))
         observations += [chosen] if chosen else []
     told: dict[str, list[tuple[str, Any]]] = {
         "GPU": [(item.where, accelerator_of(item.gpu)) for item in observations],
@@ -110,8 +98,6 @@ def merge(sources: Sequence[Source], accelerator: str = "", partition: str = "")
         accelerator=name,
         num_gpus=num_gpus or node.accelerators_per_node.value,
         overrides=overrides,
-        seen=tuple(_seen(observations, name)),
-        kept=tuple(_kept(observations, node, values)),
         notes=tuple(notes),
     )
 
@@ -128,12 +114,6 @@ def accelerator_of(gpu: str) -> str | None:
     """Return the catalog name of a GPU, None where no name, title or alias has the same words."""
     words = _words(gpu)
     return _by_words().get(words) if words else None
-
-
-def may_mean(gpu: str, accelerator: str) -> bool:
-    """Return True if a name is an accelerator or a part of one, as ``a100`` of ``a100-sxm-40``."""
-    words = _words(gpu)
-    return accelerator_of(gpu) == accelerator or (bool(words) and words <= _words(accelerator))
 
 
 def _words(name: str) -> frozenset[str]:
@@ -180,40 +160,33 @@ def _refuse(observations: Sequence[Observation], given: str) -> str:
 # Nodes: one kind of a Slurm cluster, and the nearest of the catalog.
 
 
-def _one_group(every: Source, hint: str | None, accelerator: str, partition: str) -> Observation:
-    """The largest group of nodes, of the accelerator and partition wanted if any.
+def _one_group(every: Source, hint: str | None) -> Observation:
+    """The largest group of nodes, of the accelerator that the user or other sources name if any.
 
-    ``hint`` is the accelerator that the user or other sources name. Other groups become notes.
+    Other groups become notes.
     """
-    groups = [group for group in every if not partition or partition in group.partitions]
-    if not groups:
-        known = ", ".join(dict.fromkeys(name for group in every for name in group.partitions))
-        message = f"no GPUs in partition {partition!r}; allowed {known or 'none, none is named'}"
-        raise InputError.single(every[0].where, "--partition", message)
-    unnamed = [group for group in groups if accelerator_of(group.gpu) is None]
-    matching = [group for group in groups if hint and may_mean(group.gpu, hint)]
+    # a site may call GPUs by a part of their name, such as a100, or by a word of its own
+    wanted = _words(hint) if hint else frozenset()
+    matching = [group for group in every if group.gpu and _words(group.gpu) <= wanted]
+    matching += [group for group in every if hint and accelerator_of(group.gpu) == hint]
+    unnamed = [group for group in every if accelerator_of(group.gpu) is None]
     if hint and not matching and not unnamed:
-        key = "--accelerator" if accelerator else "GRES"
-        message = f"no nodes with {hint}; there are {'; '.join(map(_group_text, groups))}"
-        raise InputError.single(every[0].where, key, message)
-    group = (matching or (unnamed if hint else groups))[0]
+        message = f"no nodes with {hint}; there are {'; '.join(map(_group_text, every))}"
+        raise InputError.single(every[0].where, "GRES", message)
+    group = (matching or (unnamed if hint else every))[0]
     notes = [
-        f"left out: {_group_text(other)}; choose with --accelerator or --partition"
+        f"left out: {_group_text(other)}; choose with --accelerator"
         for other in every
         if other is not group
     ]
-    if len(group.partitions) > 1 and not partition:
-        notes.append(f"nodes of all partitions together: {', '.join(group.partitions)}")
     # The site's own word for GPUs that another source names better is no contradiction.
     gpu = group.gpu if hint in (None, accelerator_of(group.gpu)) else ""
     return replace(group, gpu=gpu, notes=(*notes, *group.notes))
 
 
 def _group_text(group: Observation) -> str:
-    """Render nodes as ``16 nodes of 8 x h100 (gpu, debug)``."""
-    partitions = f" ({', '.join(group.partitions)})" if group.partitions else ""
-    nodes = "node" if group.num_nodes == 1 else "nodes"
-    return f"{group.num_nodes} {nodes} of {group.num_gpus} x {group.gpu or 'GPU'}{partitions}"
+    """Render nodes as ``16 nodes of 8 x h100``."""
+    return f"{plural(group.num_nodes or 0, 'node')} of {group.num_gpus} x {group.gpu or 'GPU'}"
 
 
 def _nearest_node(
@@ -311,60 +284,12 @@ def _override(key: str, value: float, where: str, known: Figure | None) -> Overr
     return Override(key=key, value=rounded, where=where, catalog=known.value if known else None)
 
 
-# What was seen and what was not, in words; and the file.
-
-
-def _seen(observations: Sequence[Observation], accelerator: str) -> Iterator[Observed]:
-    """Everything told; sources that tell the same share a line."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for item in observations:
-        slot = item.slot
-        told = {
-            "GPU": f"{item.gpu} ({accelerator})" if item.gpu not in ("", accelerator) else item.gpu,
-            "GPUs per node": str(item.num_gpus or ""),
-            "usable GPU memory": _gib(item.memory_mib),
-            "GPU slot": f"PCIe {slot.generation} x{slot.lanes}" if slot else "",
-            "host memory": _gib(item.host_memory_mib),
-            "nodes": f"{item.num_nodes:,}" if item.num_nodes else "",
-        }
-        for each in told.items():
-            rows.setdefault(each, []).append(item.name)
-    for (what, value), names in rows.items():
-        if value:
-            yield Observed(what=what, value=value, where=", ".join(names))
-
-
-def _gib(mib: float | None) -> str:
-    return f"{mib / 1024:.5g} GiB" if mib else ""
-
-
-def _kept(
-    observations: Sequence[Observation], node: NodeFile, overridden: Mapping[str, float]
-) -> Iterator[str]:
-    """Yield the figures that no source reported."""
-    if not _first(observations, "num_gpus"):
-        yield f"{node.accelerators_per_node.value} GPUs per node"
-    if not _first(observations, "memory_mib"):
-        yield "GPU memory"
-    is_known = "scale_up_gb_per_s_per_direction" in overridden
-    rate = "" if is_known else f", {node.scale_up.gb_per_s_per_direction.value:g} GB/s"
-    yield f"links between GPUs ({node.scale_up.kind}{rate})"
-    if node.nics and node.nic_gbit_per_s:
-        count = overridden.get("nics", node.nics.value)
-        yield f"network ({count:g} x {node.nic_gbit_per_s.value:g} Gbit/s, {node.fabric})"
-    if not _first(observations, "host_memory_mib"):
-        known_gib = node.host_memory_gib.value if node.host_memory_gib else None
-        gib = overridden.get("host_memory_gib", known_gib)
-        yield f"host memory ({'unknown' if gib is None else f'{gib:g} GiB'})"
-    yield "compute rates, latencies, efficiencies, disks and price"
-
-
 def cluster_text(machine: Machine, command: str) -> str:
     """Return the YAML of a cluster file; comments say where each figure was seen."""
-    lines = [f"# Written by `{one_line(command)}`; edit what is wrong.", "# Seen:"]
-    lines += [f"#   {one_line(f'{s.what}: {s.value} ({s.where})')}" for s in machine.seen]
-    lines += ["# From the catalog, told by nothing:"]
-    lines += [f"#   {one_line(text)}" for text in machine.kept]
+    lines = [
+        f"# Written by `{one_line(command)}`; edit what is wrong.",
+        f"# Seen: {machine.num_gpus} x {machine.accelerator}; what is not overridden is the node's.",
+    ]
     lines += [f"# Note: {one_line(note)}" for note in machine.notes]
     lines += [f"node: {machine.node}", f"count: {machine.num_nodes}"]
     if machine.overrides:

@@ -21,7 +21,7 @@ from planner.notes import Problems
 # Figures of `nvidia-smi --help-query-gpu`; any may be missing.
 SMI_FIGURES = ("memory.total", "memory.reserved", "pcie.link.gen.max", "pcie.link.width.max")
 SMI_COMMAND = f"nvidia-smi --query-gpu=name,{','.join(SMI_FIGURES)},mig.mode.current --format=csv"
-SINFO_FORMAT = "%N|%c|%m|%G|%P"
+SINFO_FORMAT = "%N|%m|%G"
 SINFO_COMMAND = f'sinfo -N -o "{SINFO_FORMAT}"'
 COMMANDS = f"`{SMI_COMMAND}`, `{SINFO_COMMAND}`"
 TIMEOUT_S = 60
@@ -58,7 +58,6 @@ class Observation:
     slot: Slot | None = None
     host_memory_mib: float | None = None
     num_nodes: int | None = None  # by Slurm
-    partitions: tuple[str, ...] = ()  # of Slurm, that hold such nodes
     notes: tuple[str, ...] = ()
 
     @property
@@ -224,12 +223,11 @@ def _of_smi(rows: Rows, problems: Problems) -> Iterator[Observation]:
 
 
 def _of_sinfo(rows: Rows, problems: Problems) -> Iterator[Observation]:
-    """One row per node and partition; nodes cut into parts or of several kinds are left out."""
+    """A row per node (and partition); nodes cut into parts or of several kinds are left out."""
     memory_mib: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-    partitions: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     left_out: dict[str, str] = {}
     for number, row in rows.items():
-        node, gres, partition = row["NODELIST"], row["GRES"], row.get("PARTITION", "").rstrip("*")
+        node, gres = row["NODELIST"], row["GRES"]
         if "[" in node or not node:
             message = f"must be one node a row; given {brief(node)}, run sinfo with -N"
             problems.add(f"line {number}: NODELIST", message)
@@ -240,7 +238,6 @@ def _of_sinfo(rows: Rows, problems: Problems) -> Iterator[Observation]:
             left_out[node] = f"several kinds of GPU: {brief(gres)}"
         for kind in gpus.items() if node not in left_out else ():
             memory_mib[kind][node] = _figure(row, "MEMORY", number, problems)
-            partitions[kind] += [partition] if partition else []
     reasons = Counter(left_out.values()).most_common()
     notes = [f"left out: {n} {'node' if n == 1 else 'nodes'} with {why}" for why, n in reasons]
     if not memory_mib and not problems.found:
@@ -254,7 +251,6 @@ def _of_sinfo(rows: Rows, problems: Problems) -> Iterator[Observation]:
             num_gpus=count,
             num_nodes=len(nodes),
             host_memory_mib=min(filter(None, nodes.values()), default=None),
-            partitions=tuple(dict.fromkeys(partitions[kind])),
             notes=tuple(notes),
         )
 

@@ -165,7 +165,6 @@ def hardware(
     accelerator: Annotated[
         str, typer.Option(help="Catalog name of the detected GPUs, or which of several kinds.")
     ] = "",
-    partition: Annotated[str, typer.Option(help="Slurm partition to take nodes of.")] = "",
     list_all: All = False,
     output_format: options.CsvFormat = "table",
 ) -> None:
@@ -179,10 +178,9 @@ def hardware(
             fail("NAME", f"--detect takes no name; given {', '.join(names)}")
         check_yaml(out, force=force)
         files = [*from_files, *(names or [])] if from_files else []
-        given = {"accelerator": accelerator, "partition": partition}
-        _detect(files, given, out, output_format, on_host=detect)
+        _detect(files, accelerator, out, output_format, on_host=detect)
         return
-    alone = {"--out": out, "--accelerator": accelerator, "--partition": partition}
+    alone = {"--out": out, "--accelerator": accelerator}
     options.refuse_all(
         (name for name, value in alone.items() if value), "needs --detect or --from FILE"
     )
@@ -200,9 +198,9 @@ def hardware(
 
 
 def _detect(
-    files: list[str], given: dict[str, str], out: Path | None, form: str, *, on_host: bool
+    files: list[str], accelerator: str, out: Path | None, form: str, *, on_host: bool
 ) -> None:
-    """One machine of all sources: its cluster file written, else shown, and what was seen."""
+    """One machine of all sources: its cluster file written, else shown."""
     from planner.answers import show as answers
     from planner.catalog.detect import cluster_text, merge
     from planner.report import show as report
@@ -214,12 +212,11 @@ def _detect(
     if on_host:
         sources += problems.read(ask_host) or []
     problems.finish()
-    machine = merge(sources, **given)
+    machine = merge(sources, accelerator)
     # The command as it can be repeated.
     command = ["planner", "show", "hardware", *["--detect"] * on_host]
     command += ["--from", *files] if files else []
-    for name, value in given.items():
-        command += [f"--{name}", value] if value else []
+    command += ["--accelerator", accelerator] if accelerator else []
     text = cluster_text(machine, shlex.join(command))
     if out is not None:
         write_atomically(out, text, option="--out")
@@ -228,6 +225,6 @@ def _detect(
     else:
         written = () if out is None else (str(out),)
         found = answers.Detected(**vars(machine), cluster_file=text, written=written)
-        _shown("detected", found, form, report.print_detected, "seen")
+        _shown("detected", found, form, report.print_detected, "overrides")
     if out is not None:
         say(f"wrote {out}")

@@ -53,7 +53,7 @@ KINDS = {
     "hardware": Kind(2, "show hardware", "answers.show.Hardware"),
     "hardware-entry": Kind(2, "show hardware NAME", "answers.show.HardwareEntry"),
     "cluster": Kind(2, "show hardware 4xNODE", "answers.show.Cluster"),
-    "detected": Kind(2, "show hardware --detect", "answers.show.Detected"),
+    "detected": Kind(3, "show hardware --detect", "answers.show.Detected"),
     "recipes": Kind(2, "show recipes", "answers.show.Recipes"),
     "frameworks": Kind(1, "show frameworks", "answers.show.Frameworks"),
     "framework": Kind(2, "show frameworks NAME", "answers.show.Framework"),

@@ -13,7 +13,7 @@ from planner.collectives.hierarchy import GroupLevel
 from planner.layers.parameters import describe_size
 from planner.report.table import Column, Part, Table, pairs, show, text_table, whole
 from planner.spec.cluster import LevelSpec
-from planner.units import GB, GIB, TERA, format_count, format_seconds
+from planner.units import GB, GIB, TERA, format_count, format_seconds, plural
 
 # Rows of a list where not all are asked for.
 MOST = 20
@@ -178,13 +178,11 @@ def _levels(levels: Sequence[answers.Level], *, of_node: bool = False) -> Table[
 
 
 def print_detected(found: answers.Detected, console: Console) -> None:
-    """Print what was detected and where, what differs from the catalog, and what comes from it."""
-    nodes = "node" if found.num_nodes == 1 else "nodes"
+    """Print what was detected, and what differs from the catalog and where it was seen."""
     title = (
-        f"{found.num_nodes * found.num_gpus:,} x {found.accelerator}: {found.num_nodes:,} {nodes} "
-        f"of {found.num_gpus} (node {found.node} of the catalog)"
+        f"{found.num_nodes * found.num_gpus:,} x {found.accelerator}: "
+        f"{plural(found.num_nodes, 'node')} of {found.num_gpus} (node {found.node} of the catalog)"
     )
-    seen = [(one.what, one.value, one.where) for one in found.seen]
     overrides = [
         (one.key, f"{one.value:.6g}", _known(one.catalog, 1.0, "g"), one.where)
         for one in found.overrides
@@ -193,9 +191,8 @@ def print_detected(found: answers.Detected, console: Console) -> None:
     show(
         console,
         Text(title, "bold"),
-        text_table(("seen", "value", "where"), seen, left=("value", "where")),
         text_table(of_override, overrides, left=("seen in",)) if overrides else "",
-        f"From the catalog, told by nothing: {'; '.join(found.kept)}.",
+        f"What is not overridden is that of {found.node} in the catalog.",
         *(f"note: {note}" for note in found.notes),
     )
 

@@ -64,7 +64,6 @@ def test_a_node_of_two_partitions_is_counted_once() -> None:
     text = SINFO_HEADER + "n1|64|515000|gpu:a100:4|a*\nn1|64|515000|gpu:a100:4|b\n"
     (group,) = sinfo(text)
     assert (group.num_nodes, group.num_gpus, group.gpu) == (1, 4, "a100")
-    assert group.partitions == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -87,12 +86,12 @@ def test_the_kind_with_most_gpus_comes_first_and_its_smallest_memory_counts() ->
     first, second = sinfo(text)
     told = (first.gpu, first.num_gpus, first.num_nodes, first.host_memory_mib)
     assert told == ("h100", 8, 2, 700)
-    assert (second.gpu, second.num_gpus, second.partitions) == ("v100", 4, ("x",))
+    assert (second.gpu, second.num_gpus) == ("v100", 4)
 
 
 def test_columns_are_found_by_their_header() -> None:
     (group,) = sinfo("GRES|NODELIST\ngpu:h100:8|n1\n")
-    assert (group.num_nodes, group.host_memory_mib, group.partitions) == (1, None, ())
+    assert (group.num_nodes, group.host_memory_mib) == (1, None)
 
 
 @pytest.mark.parametrize("gres", ["gpu", "gpu:h100", "gpu:h100:eight", "gpu:a:b:2"])

@@ -65,7 +65,8 @@ def test_from_may_be_repeated(planner: Any) -> None:
     smi, nodes = sample("dgx-h100.smi.csv", "slurm.sinfo.txt")
     run = planner("show", "hardware", "--from", smi, "--from", nodes)
     assert run.code == 0
-    assert "GPUs per node: 8 (dgx-h100.smi.csv, slurm.sinfo.txt)" in run.out
+    assert "# Seen: 8 x h100-sxm; " in run.out
+    assert "count: 16" in run.out
 
 
 def test_detect_without_tools_ends_with_two_and_says_what_to_do(
@@ -81,7 +82,7 @@ def test_detect_without_tools_ends_with_two_and_says_what_to_do(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--partition", "gpu"), "--partition: needs --detect or --from FILE"),
+        (("--accelerator", "h100"), "--accelerator: needs --detect or --from FILE"),
         (("--out", "c.yaml"), "--out: needs --detect or --from FILE"),
         (("h100", "nosuch"), "WORDS: 'nosuch' is the name of nothing"),
         (("--detect", "dgx-h100"), "--detect takes no name; given dgx-h100"),
