@@ -286,9 +286,10 @@ def _override(key: str, value: float, where: str, known: Figure | None) -> Overr
 
 def cluster_text(machine: Machine, command: str) -> str:
     """Return the YAML of a cluster file; comments say where each figure was seen."""
+    seen = f"{machine.num_gpus} x {machine.accelerator}"
     lines = [
         f"# Written by `{one_line(command)}`; edit what is wrong.",
-        f"# Seen: {machine.num_gpus} x {machine.accelerator}; what is not overridden is the node's.",
+        f"# Seen: {seen}; what is not overridden is the node's.",
     ]
     lines += [f"# Note: {one_line(note)}" for note in machine.notes]
     lines += [f"node: {machine.node}", f"count: {machine.num_nodes}"]

@@ -81,13 +81,9 @@ class Window:
 
 
 def _drawn(tag: str, points: Iterable[tuple[float, float]], style: str) -> str:
-    """A line (``polyline``) or an area (``polygon``)."""
+    """A line (``polyline``) or an area (``polygon``) through points."""
     places = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
     return f'<{tag} style="{style}" points="{places}"/>'
-
-
-def _line(points: Iterable[tuple[float, float]], style: str) -> str:
-    return _drawn("polyline", points, f"fill:none;{style}")
 
 
 def _text(x: float, y: float, text: str, kind: str = "middle") -> str:
@@ -219,95 +215,66 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
     yield from numbers
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Panel:
-    """Panel in which memory is drawn."""
+def _memory(curve: MemoryCurve, window: Window, floor: float, most: float) -> Iterator[str]:
+    """A stage's groups in a window, one above the other: each value holds up to the next moment.
 
-    floor: float  # where nothing is held
-    most: float  # bytes of the device, drawn near the top
+    ``floor`` is where nothing is held; ``most``: bytes of the device, drawn near the top.
+    """
+    first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
+    last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
 
-    def y(self, num_bytes: float) -> float:
-        """Return the vertical position of a number of bytes."""
-        return self.floor - num_bytes * PANEL / (1.06 * self.most)
+    def y(num_bytes: float) -> float:
+        return floor - num_bytes * PANEL / (1.06 * most)
 
-    def steps(
-        self, curve: MemoryCurve, values: Sequence[float], window: Window
-    ) -> list[tuple[float, float]]:
-        """A curve that holds each value up to the next moment, as points in a window."""
-        first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
-        last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
+    def edge(values: Sequence[float]) -> list[tuple[float, float]]:
         return [
-            (window.x(time_s), self.y(values[position]))
+            (window.x(time_s), y(values[position]))
             for position in range(first, last)
             for time_s in curve.times_s[position : position + 2]
         ]
 
-    def groups(self, curve: MemoryCurve, window: Window) -> Iterator[str]:
-        """Areas of a stage's groups, one above the other."""
-        below = [0.0] * (len(curve.times_s) - 1)
-        for colour, group in MEMORY_TITLES.items():
-            held = curve.bytes_by_group[group]
-            above = [low + own for low, own in zip(below, held, strict=True)]
-            if any(held):
-                upper, lower = (self.steps(curve, line, window) for line in (above, below))
-                yield _drawn("polygon", [*upper, *reversed(lower)], f"fill:var(--{colour})")
-            below = above
-
-    def totals(self, curves: Sequence[MemoryCurve], window: Window) -> Iterator[str]:
-        """Lines of all stages, the first darkest."""
-        for each in curves:
-            opacity = 1.0 - 0.75 * each.stage / len(curves)
-            style = f"stroke:var(--accent);opacity:{opacity:.2f}"
-            yield _line(self.steps(each, each.total_bytes, window), style)
-
-    def frame(self, window: Window) -> Iterator[str]:
-        """Lines where nothing is held, and where the device is full."""
-        styles = {0.0: "stroke:var(--rule)", self.most: "stroke:var(--limit);stroke-dasharray:5 4"}
-        ends = (window.x(window.start_s), window.x(window.end_s))
-        for num_bytes, style in styles.items():
-            yield _line([(x, self.y(num_bytes)) for x in ends], style)
+    below = [0.0] * (len(curve.times_s) - 1)
+    for colour, group in MEMORY_TITLES.items():
+        held = curve.bytes_by_group[group]
+        above = [low + own for low, own in zip(below, held, strict=True)]
+        if any(held):
+            yield _drawn("polygon", [*edge(above), *reversed(edge(below))], f"fill:var(--{colour})")
+        below = above
+    ends = (window.x(window.start_s), window.x(window.end_s))
+    limits = {0.0: "stroke:var(--rule)", most: "stroke:var(--limit);stroke-dasharray:5 4"}
+    for num_bytes, style in limits.items():
+        yield _drawn("polyline", [(x, y(num_bytes)) for x in ends], f"fill:none;{style}")
 
 
 def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fullest: int) -> Chart:
-    """Timeline of every stage; below it HBM of the fullest stage by group, and of all stages."""
-    stages, curves = found.timeline.stages, found.curves
+    """Timeline of every stage, and below it HBM of the fullest stage by group."""
+    stages, curve = found.timeline.stages, found.curves[fullest]
     row = min(max(320.0 / len(stages), 5.0), 36.0)
-    panels = []
-    # One for all stages, where there are several.
-    for number in range(1, min(len(stages), 2) + 1):
-        floor = row * len(stages) + (16.0 + PANEL) * number
-        panels.append(_Panel(floor=floor, most=hbm_bytes))
+    floor = row * len(stages) + 16.0 + PANEL
     # Labels of rows do not touch.
     every = max(1, math.ceil(14.0 / row))
     parts = [
         _text(LEFT - 6.0, (stage + 0.5) * row + 4.0, str(stage), "end")
         for stage in range(0, len(stages), every)
     ]
-    for panel in panels:
-        parts.append(_text(LEFT - 6.0, panel.floor, "0", "end"))
-        limit = panel.y(hbm_bytes) + 4.0
-        parts.append(_text(LEFT - 6.0, limit, f"{hbm_bytes / GIB:.0f} GiB", "end"))
+    parts.append(_text(LEFT - 6.0, floor, "0", "end"))
+    full = floor - PANEL / 1.06 + 4.0
+    parts.append(_text(LEFT - 6.0, full, f"{hbm_bytes / GIB:.0f} GiB", "end"))
     shown = windows(found, strategy)
     for window in _placed(shown):
         parts += _timeline(stages, window, row)
-        parts += panels[0].groups(curves[fullest], window)
-        if len(panels) > 1:
-            parts += panels[1].totals(curves, window)
-        for panel in panels:
-            parts += panel.frame(window)
+        parts += _memory(curve, window, floor, hbm_bytes)
         for time_s, kind in ((window.start_s, "start"), (window.end_s, "end")):
-            below, text = panels[-1].floor + 16.0, format_seconds(time_s)
-            parts.append(_text(window.x(time_s), below, text, kind))
+            parts.append(_text(window.x(time_s), floor + 16.0, format_seconds(time_s), kind))
     times = [stage_seconds(found, stage) for stage in range(len(stages))]
     legend = _used(TIME_TITLES, times)
-    legend |= _used(MEMORY_TITLES, [peak_groups(curves[fullest])])
-    size = f'viewBox="0 0 {WIDTH:g} {panels[-1].floor + 24.0:g}"'
+    legend |= _used(MEMORY_TITLES, [peak_groups(curve)])
+    size = f'viewBox="0 0 {WIDTH:g} {floor + 24.0:g}"'
     label = "What every pipeline stage does during one iteration, and its HBM"
-    others = ", and of all stages" if len(curves) > 1 else ""
     return Chart(
         caption=(
             f"{_extent(found, shown)}: a row per stage, numbers are micro-batches. Below: HBM of "
-            f"stage {fullest}, the fullest{others}; dashed: what the device has. What shows of "
+            f"stage {fullest}, the fullest; dashed: what the device has. What shows of "
             "communication is drawn in one piece at the start or end of its pass, though it comes "
             "layer by layer, and not apart in passes too narrow for it; what hides is not drawn."
         ),
