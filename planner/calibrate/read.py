@@ -96,11 +96,11 @@ def _run_point(
 ) -> Point:
     """A log, as ``compare`` prices it."""
     found = compare(log_of(path, text, FORMS), request, config)
-    if found.predicted is None or found.measured is None:
+    if found.layout is None or found.measured is None:
         reason = found.unpriced[0] if found.unpriced else "its batch is not known"
         raise InputError.single(path, "layout", f"cannot be priced: {reason}")
     first = Place(path=path, line=found.log.steps[0].line)
-    return Reading(first, found.measured.median_s, cluster).run(found.predicted.layout)
+    return Reading(first, found.measured.iter_time_s, cluster).run(found.layout)
 
 
 def _csv_rows(

@@ -44,7 +44,7 @@ class MeasuredRun:
     @property
     def gap_s(self) -> float:
         """Measured less predicted."""
-        return self.measured.median_s - self.made.iter_time_s
+        return self.measured.iter_time_s - self.made.iter_time_s
 
     @property
     def is_slower(self) -> bool:
@@ -77,10 +77,10 @@ def causes_of(case: MeasuredRun) -> tuple[Cause, ...]:
 
 def steps_causes(measured: Measured) -> Iterator[Cause]:
     """Yield what the steps alone say."""
-    steps_s, usual_s = measured.steps_s, measured.median_s
+    steps_s, usual_s = measured.steps_s, measured.iter_time_s
     first = [one for one in measured.left_out_s if one > SLOW_FACTOR * usual_s]
     if first:
-        count = len(measured.left_out_s)
+        count = measured.num_left_out
         steps = f"{count} steps" if count > 1 else "step"
         factor = max(first) / usual_s
         text = f"up to {factor:.1f} times the median in the first {steps}, not counted"
@@ -189,8 +189,8 @@ def _crossing(
     """
     priced = [(value, at(value)) for value in values]
     for (low, before), (high, after) in pairwise(priced):
-        if before <= case.measured.median_s <= after and after > before:
-            return low + (high - low) * (case.measured.median_s - before) / (after - before)
+        if before <= case.measured.iter_time_s <= after and after > before:
+            return low + (high - low) * (case.measured.iter_time_s - before) / (after - before)
     return None
 
 
@@ -212,7 +212,7 @@ def recomputation(case: MeasuredRun) -> Iterator[Cause]:
 
 def beyond_peak(case: MeasuredRun) -> Iterator[Cause]:
     """The run does more FLOPs than the accelerators can: log and layout are not of one run."""
-    mfu = case.made.mfu * case.made.iter_time_s / case.measured.median_s
+    mfu = case.made.mfu * case.made.iter_time_s / case.measured.iter_time_s
     if mfu > 1.0:
         text = (
             f"{100 * mfu:.0f} % of the peak is more than there is: the log is of another batch, "

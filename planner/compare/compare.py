@@ -6,13 +6,16 @@ from statistics import median
 from typing import Any
 
 from planner.answers.evidence import published_runs
+from planner.answers.layout import short_layout
+from planner.answers.row import field_values
+from planner.answers.rows import EstimateRow
 from planner.check.check import completed_of
 from planner.check.findings import BATCH, STAGES, legality_findings
 from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
 from planner.check.result import refusal
 from planner.compare.causes import Cause, MeasuredRun, causes_of, steps_causes
 from planner.compare.log import Log, Measured, Memory, Sizes, measured
-from planner.cost.estimate import Estimate, estimate
+from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
 from planner.cost.stage_model import price
 from planner.errors import InputError
@@ -22,15 +25,21 @@ from planner.query.from_file import Request, format_of, needed_job, read_for, so
 from planner.query.layout import Layout
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """Estimate of a log's layout by the model."""
+class Prediction(Memory, EstimateRow):
+    """The price of a log's layout; memory as the allocator counts it on the fullest rank."""
 
-    layout: Layout
-    estimate: Estimate
-    memory: Memory  # as the allocator counts it, of the fullest rank
+    model: str
+    cluster: str
+    framework: str
+    profile: str
+    gpus: int
+    layout: str
+    global_batch: int
+    seq_len: int
     assumed: tuple[str, ...]
-    unusual: tuple[str, ...]  # what the run does that plans would not
+    """Values that were assumed, as nothing states them."""
+    unusual: tuple[str, ...]
+    """Features of the run that plans would not use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +57,7 @@ class Comparison:
 
     log: Log
     measured: Measured | None  # None where a rate needs a batch that nothing says
+    layout: Layout | None = None
     predicted: Prediction | None = None
     unpriced: tuple[str, ...] = ()  # why there is no price
     causes: tuple[Cause, ...] = ()  # of the difference
@@ -64,15 +74,15 @@ class Comparison:
         """Predicted over measured, minus one."""
         if self.predicted is None or self.measured is None:
             return None
-        return self.predicted.estimate.iter_time_s / self.measured.median_s - 1.0
+        return self.predicted.iter_time_s / self.measured.iter_time_s - 1.0
 
     @property
     def is_usual(self) -> bool | None:
         """True if the run is in the range of eight of ten published runs of its regime."""
         if self.predicted is None or self.measured is None:
             return None
-        made = self.predicted.estimate
-        return made.iter_time_s_lower <= self.measured.median_s <= made.iter_time_s_upper
+        price, time_s = self.predicted, self.measured.iter_time_s
+        return price.iter_time_s_lower <= time_s <= price.iter_time_s_upper
 
 
 def compare(log: Log, request: Request, config: str | None = None) -> Comparison:
@@ -98,25 +108,34 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
         reasons = tuple(str(problem) for problem in error.problems)
         steps = tuple(steps_causes(found)) if found else ()
         return Comparison(log=log, measured=found, unpriced=reasons, steps=steps)
-    made = estimate(layout.context, layout.strategy)
-    ledgers = stage_ledgers(price(layout.context, layout.strategy))
+    context, strategy = layout.context, layout.strategy
+    made = estimate(context, strategy)
+    ledgers = stage_ledgers(price(context, strategy))
     predicted = Prediction(
-        layout=layout,
-        estimate=made,
-        memory=Memory(
-            allocated_bytes=max(ledger.allocated_bytes for ledger in ledgers),
-            reserved_bytes=max(ledger.reserved_bytes for ledger in ledgers),
-        ),
+        model=context.model.name,
+        cluster=context.cluster.name,
+        framework=context.traits.name,
+        profile=context.traits.profile,
+        gpus=strategy.num_gpus,
+        layout=short_layout(strategy),
+        global_batch=context.job.global_batch,
+        seq_len=context.job.seq_len,
         assumed=assumed,
         unusual=tuple(one.message for one in broken),
+        allocated_bytes=max(ledger.allocated_bytes for ledger in ledgers),
+        reserved_bytes=max(ledger.reserved_bytes for ledger in ledgers),
+        **field_values(EstimateRow, made),
     )
-    job, gpus = layout.context.job, layout.strategy.num_gpus
-    sizes = {"global_batch": job.global_batch, "seq_len": job.seq_len, "num_gpus": gpus}
+    sizes = {
+        "global_batch": predicted.global_batch,
+        "seq_len": predicted.seq_len,
+        "num_gpus": predicted.gpus,
+    }
     found = measured(log, sizes)
     if found is None:
-        return Comparison(log=log, measured=None, predicted=predicted)
+        return Comparison(log=log, measured=None, layout=layout, predicted=predicted)
     case = MeasuredRun(measured=found, layout=layout, made=made)
-    kind, off = layout.context.model.kind, abs(made.iter_time_s / found.median_s - 1.0)
+    kind, off = context.model.kind, abs(made.iter_time_s / found.iter_time_s - 1.0)
     errors = [abs(run.time_error) for run in published_runs() if run.kind == kind]
     published = None
     if errors:
@@ -125,6 +144,7 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
     return Comparison(
         log=log,
         measured=found,
+        layout=layout,
         predicted=predicted,
         causes=causes_of(case),
         steps=tuple(steps_causes(found)),

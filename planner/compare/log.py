@@ -58,19 +58,29 @@ class Log:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Seconds per iteration of a log."""
+    """Seconds per iteration of a log: of the steps that count, in the order of the run."""
 
-    median_s: float
-    low_s: float  # the tenth of the steps that are fastest lie below
-    high_s: float  # the tenth that are slowest lie above
+    iter_time_s: float  # median
+    iter_time_s_low: float  # a tenth of the steps are faster
+    iter_time_s_high: float  # a tenth are slower
     mean_s: float
-    steps_s: tuple[float, ...]  # those that count, in the order of the run
-    left_out_s: tuple[float, ...]  # the first ones, which do not
+    steps_s: tuple[float, ...]
+    left_out_s: tuple[float, ...]  # the first ones, which do not count
 
     @property
     def spread(self) -> float:
         """``(high - low) / median``."""
-        return (self.high_s - self.low_s) / self.median_s
+        return (self.iter_time_s_high - self.iter_time_s_low) / self.iter_time_s
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that count."""
+        return len(self.steps_s)
+
+    @property
+    def num_left_out(self) -> int:
+        """First steps, which do not."""
+        return len(self.left_out_s)
 
 
 def read_log(path: str) -> Log:
@@ -281,9 +291,9 @@ def measured(log: Log, sizes: Sizes) -> Measured | None:
     # eight of ten steps lie between
     low, high = np.percentile(kept, [10.0, 90.0])
     return Measured(
-        median_s=median(kept),
-        low_s=float(low),
-        high_s=float(high),
+        iter_time_s=median(kept),
+        iter_time_s_low=float(low),
+        iter_time_s_high=float(high),
         mean_s=sum(kept) / len(kept),
         steps_s=tuple(kept),
         left_out_s=tuple(known[:first]),

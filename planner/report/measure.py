@@ -1,59 +1,35 @@
 """Screens and documents of `planner compare` and `planner calibrate`: what machines measured."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, make_dataclass
+from dataclasses import asdict, make_dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from planner.answers.layout import short_layout
-from planner.answers.row import Row, field_values, row_from, row_of
-from planner.answers.rows import EstimateRow
+from planner.answers.row import Row, row_from, row_of
 from planner.calibrate.figures import Figure
 from planner.calibrate.fit import Calibration, OwnErrors
-from planner.calibrate.rows import Table as Measured
+from planner.calibrate.rows import Table as Measurements
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
-from planner.compare.log import Memory
+from planner.compare.log import Measured
 from planner.report.document import serialise
 from planner.report.table import Column, Table, pairs, show
 from planner.units import format_bytes, plural
 
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredRow(Memory):
-    """Steps that count, and the largest peak of the ranks that print it."""
-
-    iter_time_s: float
-    """Median."""
-    iter_time_s_low: float
-    """A tenth of the steps are faster."""
-    iter_time_s_high: float
-    """A tenth are slower."""
-    mean_s: float
-    num_steps: int
-    num_left_out: int
-    """First ones."""
-
-
-class PredictedRow(Memory, EstimateRow):
-    """The price of a log's layout; memory as the allocator counts it on the fullest rank."""
-
-    model: str
-    cluster: str
-    framework: str
-    profile: str
-    gpus: int
-    layout: str
-    global_batch: int
-    seq_len: int
-    assumed: tuple[str, ...]
-    """Values that were assumed, as nothing states them."""
-    unusual: tuple[str, ...]
-    """Features of the run that plans would not use."""
-
-
+MeasuredRow: Any = row_of(
+    "MeasuredRow",
+    Measured,
+    dict.fromkeys(("allocated_bytes", "reserved_bytes"), float | None),
+    derived=("num_steps", "num_left_out"),
+    leave_out=("steps_s", "left_out_s"),
+    about={
+        "iter_time_s": "Median.",
+        "iter_time_s_low": "A tenth of the steps are faster.",
+        "iter_time_s_high": "A tenth are slower.",
+    },
+)
 # What one log shows.
 ComparedRow: Any = row_of(
     "ComparedRow",
@@ -64,10 +40,9 @@ ComparedRow: Any = row_of(
         "time_error": float | None,  # predicted over measured, minus one
         "is_usual": bool | None,  # measured inside the predicted interval
         "measured": MeasuredRow | None,
-        "predicted": PredictedRow | None,
         "notes": tuple[str, ...],
     },
-    leave_out=("log", "measured", "predicted"),
+    leave_out=("log", "layout", "measured"),
 )
 
 
@@ -130,17 +105,19 @@ def _compared(one: Comparison) -> Iterator[tuple[str, str]]:
         yield "measured", f"{one.rate:,.4g} {one.log.unit}, the median of {len(one.log.steps)}"
     else:
         found = one.measured
-        count, left_out = len(found.steps_s), len(found.left_out_s)
-        spread = f"eight of ten {_seconds(found.low_s)} to {_seconds(found.high_s)}"
+        count, left_out = found.num_steps, found.num_left_out
+        spread = (
+            f"eight of ten {_seconds(found.iter_time_s_low)} to {_seconds(found.iter_time_s_high)}"
+        )
         many = f"median of {count} steps printed, {spread}" if count > 1 else "one figure"
         first = f"; the first {left_out} left out" if left_out > 1 else "; the first left out"
-        median = f"{_seconds(found.median_s)} an iteration"
+        median = f"{_seconds(found.iter_time_s)} an iteration"
         yield "measured", f"{median} ({many}{first if left_out else ''})"
     if one.predicted is not None:
         yield from _predicted(one, one.predicted)
-    priced = one.predicted.memory if one.predicted else Memory()
     for kind in ("reserved", "allocated"):
-        seen, said = getattr(one.log.memory, f"{kind}_bytes"), getattr(priced, f"{kind}_bytes")
+        seen = getattr(one.log.memory, f"{kind}_bytes")
+        said = getattr(one.predicted, f"{kind}_bytes", None)
         if seen is not None:
             text = f"{format_bytes(seen)} on the fullest rank printed"
             if said is not None:
@@ -165,53 +142,26 @@ def _seconds(seconds: float) -> str:
 
 
 def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
-    made, context = price.estimate, price.layout.context
-    ends = f"{_seconds(made.iter_time_s_lower)} to {_seconds(made.iter_time_s_upper)}"
-    text = f"{_seconds(made.iter_time_s)} an iteration (80 % of runs: {ends}; {made.regime})"
+    ends = f"{_seconds(price.iter_time_s_lower)} to {_seconds(price.iter_time_s_upper)}"
+    text = f"{_seconds(price.iter_time_s)} an iteration (80 % of runs: {ends}; {price.regime})"
     yield "predicted", text
     if one.measured is not None:
-        factor = made.iter_time_s / one.measured.median_s
-        tokens = f"{made.tokens_per_s * factor:,.0f} tokens/s"
-        yield "MFU", f"{made.mfu * factor:.1%} measured, {made.mfu:.1%} predicted; {tokens}"
+        factor = price.iter_time_s / one.measured.iter_time_s
+        tokens = f"{price.tokens_per_s * factor:,.0f} tokens/s"
+        yield "MFU", f"{price.mfu * factor:.1%} measured, {price.mfu:.1%} predicted; {tokens}"
     if one.published is not None:
         share = f"{100 * one.published.nearer:.0f} % of {one.published.num_runs} runs"
         yield "published", f"the model was nearer on {share} of {one.published.kind} models"
-    gpus = f"{price.layout.strategy.num_gpus:,} {context.cluster.accelerator.name}"
-    yield "layout", f"{context.model.name}, {gpus}: {short_layout(price.layout.strategy)}"
+    if one.layout is not None:
+        gpus = f"{price.gpus:,} {one.layout.context.cluster.accelerator.name}"
+        yield "layout", f"{price.model}, {gpus}: {price.layout}"
 
 
 def render_comparisons_json(found: Sequence[Comparison]) -> str:
     """The same as data, base units throughout."""
     logs = []
     for one in found:
-        measured = None
-        if steps := one.measured:
-            measured = MeasuredRow(
-                iter_time_s=steps.median_s,
-                iter_time_s_low=steps.low_s,
-                iter_time_s_high=steps.high_s,
-                mean_s=steps.mean_s,
-                num_steps=len(steps.steps_s),
-                num_left_out=len(steps.left_out_s),
-                **asdict(one.log.memory),
-            )
-        predicted = None
-        if price := one.predicted:
-            context = price.layout.context
-            predicted = PredictedRow(
-                model=context.model.name,
-                cluster=context.cluster.name,
-                framework=context.traits.name,
-                profile=context.traits.profile,
-                gpus=price.layout.strategy.num_gpus,
-                layout=short_layout(price.layout.strategy),
-                global_batch=context.job.global_batch,
-                seq_len=context.job.seq_len,
-                **field_values(EstimateRow, price.estimate),
-                assumed=price.assumed,
-                unusual=price.unusual,
-                **asdict(price.memory),
-            )
+        measured = one.measured and row_from(MeasuredRow, one.measured, **asdict(one.log.memory))
         row = row_from(
             ComparedRow,
             one,
@@ -221,7 +171,6 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
             unit=one.log.unit,
             printed=one.rate,
             measured=measured,
-            predicted=predicted,
             notes=one.log.notes,
         )
         logs.append(row)
@@ -270,7 +219,7 @@ def print_calibration(made: Calibration, console: Console) -> None:
     )
 
 
-def print_machine(made: Calibration, measured: Measured, console: Console) -> None:
+def print_machine(made: Calibration, measured: Measurements, console: Console) -> None:
     """Print the figures that points decide, then how well the model follows the points."""
     said = (
         f"{measured.machine.per_node} x {made.base.cluster.accelerator.name}: "

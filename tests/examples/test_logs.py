@@ -50,7 +50,7 @@ def test_a_public_log_of_two_runs_is_refused_at_the_second(name: str) -> None:
 def test_the_settings_in_a_log_alone_give_its_price(name: str) -> None:
     found = compare(read_log(path_of(name)), Request(cluster=MACHINE))
     assert found.unpriced == ()
-    assert found.predicted is not None
-    assert found.predicted.layout.strategy.num_gpus == 4 * int(name.rpartition("n")[2])
+    assert found.layout is not None
+    assert found.layout.strategy.num_gpus == 4 * int(name.rpartition("n")[2])
     assert found.time_error is not None
     assert abs(found.time_error) < FAR

@@ -16,9 +16,9 @@ from planner.spec.strategy import Strategy, with_policy_on_all_layers
 def steps(*values: float, left_out: tuple[float, ...] = ()) -> Measured:
     ordered = sorted(values)
     return Measured(
-        median_s=ordered[len(ordered) // 2],
-        low_s=ordered[0],
-        high_s=ordered[-1],
+        iter_time_s=ordered[len(ordered) // 2],
+        iter_time_s_low=ordered[0],
+        iter_time_s_high=ordered[-1],
         mean_s=sum(values) / len(values),
         steps_s=values,
         left_out_s=left_out,
