@@ -67,8 +67,6 @@ class ParameterSweep(Row):
 
     figure: Parameter
     points: tuple[Point, ...]
-    elasticity: float | None
-    """Percent of time per token for a percent of the figure, between the nearest points."""
     crossings: tuple[Crossover, ...]
     span: float
     """Share of its time by which the plan differs between the ends of the range of machines."""
@@ -228,22 +226,9 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
     return ParameterSweep(
         figure=figure,
         points=tuple(point(factor, best) for factor, best in winners.items()),
-        elasticity=_elasticity(winners),
         crossings=tuple(_crossings(figure, winners, asker)),
         span=times[-1] / times[0] - 1.0 if len(times) == 2 else 0.0,
     )
-
-
-def _elasticity(winners: Mapping[float, Plan | None]) -> float | None:
-    """``log(time ratio) / log(factor ratio)`` of the nearest points; None where they are one."""
-    near: list[tuple[float, float]] = []
-    for factor, plan in winners.items():
-        if plan and 0.8 < factor < 1.25:
-            near.append((factor, _per_token(plan)))
-    if len(near) < 2:
-        return None
-    (low, first_s), (high, last_s) = near[0], near[-1]
-    return math.log(last_s / first_s) / math.log(high / low)
 
 
 def _kept(context: Context, strategy: Strategy) -> Plan | None:

@@ -23,10 +23,6 @@ STEP = 1e-3  # of a logarithm, for derivatives
 LEAST_EFFECT = 0.02  # a figure that no point follows by this share of its change is left as it is
 # Points of one file and kind that count as independent at most: they share node, day, settings.
 INDEPENDENT = 4.0
-# Times by which machines of a kind do not differ in RATES; latencies of collectives may.
-STRANGE = 3.0
-RATES = ("product", "attention", "memory-bound", "host link", "run")
-
 FORMULA_STEP = 1e-4
 FIRST_DAMPING, DAMPING_FACTOR, MOST_DAMPING = 1e-3, 10.0, 1e9
 
@@ -40,12 +36,6 @@ class OwnErrors:
     num_points: int
     before: float  # mean of the absolute errors, predicted over measured minus one
     after: float
-    ratio: float  # predicted over measured before, the median
-
-    @property
-    def is_strange(self) -> bool:
-        """True if so far from the catalog's machine that it may be a different one."""
-        return self.kind in RATES and not 1.0 / STRANGE < self.ratio < STRANGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +112,7 @@ def own_errors(
 ) -> tuple[OwnErrors, ...]:
     """Return the model's error on each file, by kind; ``theta``: logarithms of new over old."""
     errors = _errors(base.cluster, points, list(theta))
-    ratios = np.exp(errors(np.zeros(len(theta))))
-    before = np.abs(ratios - 1.0)
+    before = np.abs(np.expm1(errors(np.zeros(len(theta)))))
     after = np.abs(np.expm1(errors(np.array(list(theta.values())))))
     rows: dict[tuple[str, str], list[int]] = {}
     for at, point in enumerate(points):
@@ -135,7 +124,6 @@ def own_errors(
             num_points=len(mine),
             before=float(np.mean(before[mine])),
             after=float(np.mean(after[mine])),
-            ratio=float(np.median(ratios[mine])),
         )
         for (path, kind), mine in rows.items()
     )

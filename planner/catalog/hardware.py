@@ -110,11 +110,9 @@ def read_file(
     return path, load_yaml(path) if is_path(argument) else load_trusted(path)
 
 
-def load_file(
-    schema: type[File], kind: Kind, argument: str | Path, beside: Path | None = None, key: str = ""
-) -> tuple[Path, File]:
+def load_file(schema: type[File], kind: Kind, argument: str | Path) -> tuple[Path, File]:
     """Return the file of a name, alias or path, and what it holds."""
-    path, raw = read_file(kind, argument, beside, key)
+    path, raw = read_file(kind, argument)
     return path, checked(schema, raw, str(path))
 
 

@@ -145,10 +145,10 @@ def load_recipes() -> tuple[Recipe, ...]:
     return tuple(recipe for recipes in read for recipe in recipes)
 
 
-def find_recipe(name: str, where: str = "command line", key: str = "--like") -> Recipe:
+def find_recipe(name: str) -> Recipe:
     """The recipe of this name, whatever its case; InputError with near names otherwise."""
     by_name = {recipe.recipe.lower(): recipe for recipe in load_recipes()}
     if name.lower() in by_name:
         return by_name[name.lower()]
     known = [recipe.recipe for recipe in by_name.values()]
-    raise unknown_name("recipe", name, known, where, key, "planner show recipes")
+    raise unknown_name("recipe", name, known, "command line", "--like", "planner show recipes")

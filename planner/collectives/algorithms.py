@@ -149,27 +149,22 @@ def exposed_by_priority_s(
 
 
 def top_k_all_gather(
-    num_bytes: Number, num_ranks: Number, link: Link, density: float, element_bytes: float = 4.0
+    num_bytes: Number, num_ranks: Number, link: Link, density: float
 ) -> CollectiveCost:
-    """Ring all-gather of ``n d S (w + 4)/w``: the largest gradients of every rank, with indices.
+    """Ring all-gather of ``n 2 d S``: the largest fp32 gradients of every rank, with indices.
 
-    The share d of S bytes of gradients, w bytes wide. Ranks keep other places each, so nothing is
-    added on the way and volume grows with n: ``(n-1) d S (w + 4)/w`` sent. Source: arXiv
-    1712.01887, section 3. Excludes choosing them, entropy coding, and what is added up locally.
+    The share d of S bytes of gradients, each with its place in the tensor in 32 bits. Ranks keep
+    other places each, so nothing is added on the way and volume grows with n: ``(n-1) 2 d S`` sent.
+    Source: arXiv 1712.01887, section 3. Excludes choosing them, entropy coding, and what is added
+    up locally.
     """
-    # A gradient that is sent alone goes with its place in the tensor, in 32 bits.
-    kept = density * (element_bytes + 4.0) / element_bytes
-    return flat.ring_all_gather(kept * np.asarray(num_bytes) * num_ranks, num_ranks, link)
+    return flat.ring_all_gather(2.0 * density * np.asarray(num_bytes) * num_ranks, num_ranks, link)
 
 
-def int8_all_gather(
-    num_bytes: Number, num_ranks: Number, link: Link, element_bytes: float = 4.0
-) -> CollectiveCost:
-    """Ring all-gather of ``n S / w``: gradients in 8 bits, each rank's with scales of its own.
+def int8_all_gather(num_bytes: Number, num_ranks: Number, link: Link) -> CollectiveCost:
+    """Ring all-gather of ``n S / 4``: fp32 gradients in 8 bits, each rank's with its own scales.
 
-    ``(n-1) S / w`` sent. Source: quantization_pertensor_hook of torch/distributed/algorithms/
+    ``(n-1) S / 4`` sent. Source: quantization_pertensor_hook of torch/distributed/algorithms/
     ddp_comm_hooks/quantization_hooks.py. Excludes rounding, and scales, a few bytes a tensor.
     """
-    return flat.ring_all_gather(
-        1.0 / element_bytes * np.asarray(num_bytes) * num_ranks, num_ranks, link
-    )
+    return flat.ring_all_gather(0.25 * np.asarray(num_bytes) * num_ranks, num_ranks, link)

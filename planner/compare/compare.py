@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from planner.answers.evidence import published_runs
 from planner.answers.layout import short_layout
 from planner.answers.row import field_values
 from planner.answers.rows import EstimateRow
@@ -43,15 +42,6 @@ class Prediction(Memory, EstimateRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
-    """Comparison of an error with published runs of the same kind of model."""
-
-    kind: str
-    num_runs: int
-    nearer: float  # share of them on which the model was less far off
-
-
-@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """A log, what it measured, and its price where its layout is known."""
 
@@ -62,7 +52,6 @@ class Comparison:
     unpriced: tuple[str, ...] = ()  # why there is no price
     causes: tuple[Cause, ...] = ()  # of the difference
     steps: tuple[Cause, ...] = ()  # what the steps alone show
-    published: Published | None = None
 
     @property
     def rate(self) -> float:
@@ -135,12 +124,6 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
     if found is None:
         return Comparison(log=log, measured=None, layout=layout, predicted=predicted)
     case = MeasuredRun(measured=found, layout=layout, made=made)
-    kind, off = context.model.kind, abs(made.iter_time_s / found.iter_time_s - 1.0)
-    errors = [abs(run.time_error) for run in published_runs() if run.kind == kind]
-    published = None
-    if errors:
-        nearer = sum(one < off for one in errors) / len(errors)
-        published = Published(kind=kind, num_runs=len(errors), nearer=nearer)
     return Comparison(
         log=log,
         measured=found,
@@ -148,7 +131,6 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
         predicted=predicted,
         causes=causes_of(case),
         steps=tuple(steps_causes(found)),
-        published=published,
     )
 
 

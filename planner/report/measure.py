@@ -149,9 +149,6 @@ def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
         factor = price.iter_time_s / one.measured.iter_time_s
         tokens = f"{price.tokens_per_s * factor:,.0f} tokens/s"
         yield "MFU", f"{price.mfu * factor:.1%} measured, {price.mfu:.1%} predicted; {tokens}"
-    if one.published is not None:
-        share = f"{100 * one.published.nearer:.0f} % of {one.published.num_runs} runs"
-        yield "published", f"the model was nearer on {share} of {one.published.kind} models"
     if one.layout is not None:
         gpus = f"{price.gpus:,} {one.layout.context.cluster.accelerator.name}"
         yield "layout", f"{price.model}, {gpus}: {price.layout}"
@@ -203,19 +200,11 @@ def print_calibration(made: Calibration, console: Console) -> None:
         most = max(made.figures, key=lambda each: abs(each.factor - 1.0))
         number, change = plural(len(made.figures), "figure"), f"{most.factor - 1.0:+.1%}"
         headline = f"{name}: {number} from {points}; most changes {most.key}, {change}."
-    strange = []
-    for own in (own for own in made.own if own.is_strange):
-        factor = own.ratio if own.ratio > 1.0 else 1.0 / own.ratio
-        # Of links rates are compared, of all else times.
-        side = "fast" if (own.ratio > 1.0) != (own.kind == "host link") else "slow"
-        priced = f"{factor:.1f} times as {side} as {name} is priced"
-        strange.append(f"{own.path} ({own.kind}) is {priced}: is it of this machine?")
     show(
         console,
         Text(headline, style="bold"),
         Table(made.figures, FIGURES) if made.figures else "",
         Table(made.own, ERRORS),
-        *strange,
     )
 
 

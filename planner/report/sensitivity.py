@@ -86,10 +86,6 @@ def _table(result: Sensitivity) -> Table[ParameterSweep]:
             Column("figure", "figure.title", right=False),
             Column("now", lambda one: _value(one.figure)),
             *map(factor_column, FACTORS, ("/ 2", "- 10%", "+ 10%", "x 2")),
-            Column(
-                "per 1%",
-                lambda one: "-" if one.elasticity is None else f"{one.elasticity:+.2f}%",
-            ),
         ],
     )
 

@@ -102,10 +102,10 @@ def results_text(results: Results) -> str:
     return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 
-def read_results(path: Path, option: str = "RESULTS") -> Results:
+def read_results(path: Path) -> Results:
     """Read the results of a sweep; raises InputError where the file holds none."""
     if not path.is_file():
-        raise InputError.single(str(path), option, "no such file; planner sweep FILE makes one")
+        raise InputError.single(str(path), "RESULTS", "no such file; planner sweep FILE makes one")
     try:
         head, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
         axes = {name: tuple(values) for name, values in head["axes"].items()}
@@ -114,7 +114,7 @@ def read_results(path: Path, option: str = "RESULTS") -> Results:
         whole = False
     if not whole:
         message = "was not made by planner sweep: no JSON lines of axes and cells"
-        raise InputError.single(str(path), option, message)
+        raise InputError.single(str(path), "RESULTS", message)
     return Results(path=str(path), axes=axes, rows=tuple(rows))
 
 
