@@ -8,15 +8,16 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import chain, islice
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from planner.answers.base import Answer, Deadline, Plan
@@ -198,50 +199,38 @@ def on_processes(
 ) -> Answers:
     """Yield answers of several processes as they come.
 
-    A process that ends takes the whole pool with it. The cells at work then are tried again one
-    at a time, so that only the cell which ends its process fails, after MAX_TRIES.
+    A process that ends before it answers costs its own cell alone, which is tried MAX_TRIES times.
     """
-    queue, suspects = iter(tasks), list[Task]()
-    for task in queue:
-        suspects += yield from _pooled(chain([task], queue), workers, answer)
-    for task in suspects:
-        for _ in range(MAX_TRIES - 1):
-            lost = yield from _pooled(iter([task]), 1, answer)
-            if not lost:
-                break
-        else:
-            reason = f"its process ended {MAX_TRIES} times before it answered"
-            yield task, {"status": FAILED, "reason": reason}
+    idle = SimpleQueue[ProcessPoolExecutor]()
 
+    def ask(task: Task) -> tuple[Task, Row]:
+        for _ in range(MAX_TRIES):
+            process = idle.get()
+            try:
+                return task, process.submit(answer, task).result()
+            except BrokenProcessPool:
+                process = _process()
+            finally:
+                idle.put(process)
+        reason = f"its process ended {MAX_TRIES} times before it answered"
+        return task, {"status": FAILED, "reason": reason}
 
-def _pooled(
-    queue: Iterator[Task], workers: int, answer: Callable[[Task], Row]
-) -> Generator[tuple[Task, Row], None, list[Task]]:
-    """Yield answers of a pool until its tasks or a process end; return the tasks lost with it."""
-    # ^C is left to the parent, which ends the pool.
-    ignored = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(
-        workers, get_context("spawn"), initializer=signal.signal, initargs=ignored
-    )
-    flying: dict[Future[Row], Task] = {}
-    lost: list[Task] = []
+    threads = ThreadPoolExecutor(workers)
     try:
-        while True:
-            for task in islice(queue, 0 if lost else workers - len(flying)):
-                try:
-                    flying[pool.submit(answer, task)] = task
-                except BrokenProcessPool:
-                    lost.append(task)
-            if not flying:
-                return lost
-            for done in wait(flying, return_when=FIRST_COMPLETED).done:
-                task = flying.pop(done)
-                try:
-                    yield task, done.result()
-                except BrokenProcessPool:
-                    lost.append(task)
+        for _ in range(workers):
+            idle.put(_process())
+        for done in as_completed([threads.submit(ask, task) for task in tasks]):
+            yield done.result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        threads.shutdown(wait=False, cancel_futures=True)
+        while not idle.empty():
+            idle.get().shutdown(wait=False)
+
+
+def _process() -> ProcessPoolExecutor:
+    """One process; ^C is left to the parent, which ends it."""
+    ignored = (signal.SIGINT, signal.SIG_IGN)
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=signal.signal, initargs=ignored)
 
 
 def num_cores() -> int:

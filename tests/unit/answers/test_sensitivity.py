@@ -61,6 +61,8 @@ def test_more_of_a_rate_is_never_slower_and_less_never_faster(result: Sensitivit
 
 def test_the_peak_moves_time_less_than_one_for_one(result: Sensitivity) -> None:
     peak = next(one for one in result.responses if one.figure.key == "bf16_dense_tflops")
+    faster = next(point for point in peak.points if point.factor == 1.1)
+    assert -0.1 < (faster.time_per_token_change or 0.0) < -0.045
 
 
 def test_what_is_worth_measuring_is_what_moves_time_most_over_its_range(
