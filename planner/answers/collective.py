@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -56,12 +56,6 @@ class ShareRow(Row):
     rounds: float
     sent_bytes: float
 
-    @classmethod
-    def of(cls, name: str, cost: CollectiveCost, **more: Any) -> Self:  # noqa: ANN401
-        """The row of a cost; ``more``: the fields that a class derived from this one adds."""
-        figures = {key: float(getattr(cost, key)) for key in ("time_s", "rounds", "sent_bytes")}
-        return cls(name=name, **figures, **more)
-
 
 class AlgorithmRow(ShareRow):
     """An algorithm; bus bandwidth is as nccl-tests defines it, and one level takes longest."""
@@ -80,18 +74,6 @@ class WayRow(Row):
     sent_bytes: float | None
     changes_training: bool
     note: str
-
-    @classmethod
-    def of(cls, name: str, cost: CollectiveCost, note: str, *, changes: bool) -> "WayRow":
-        """A way that nothing hides, by its cost."""
-        return cls(
-            name=name,
-            time_s=float(cost.time_s),
-            exposed_s=None,
-            sent_bytes=float(cost.sent_bytes),
-            changes_training=changes,
-            note=note,
-        )
 
 
 class Crossover(Row):
@@ -202,12 +184,15 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         note=question.note,
         levels=levels,
         algorithms=tuple(
-            AlgorithmRow.of(
-                cost.algorithm,
-                cost.total,
+            AlgorithmRow(
+                name=cost.algorithm,
+                **_figures(cost.total),
                 busbw_bytes_per_s=question.busbw(float(cost.total.time_s)),
                 bottleneck=cost.bottleneck,
-                levels=tuple(ShareRow.of(level.name, level) for level in cost.levels),
+                levels=tuple(
+                    ShareRow(name=level.name, **_figures(share))
+                    for level, share in zip(levels, cost.levels, strict=True)
+                ),
             )
             for cost in costs
         ),
@@ -222,6 +207,10 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     )
 
 
+def _figures(cost: CollectiveCost) -> dict[str, float]:
+    return {name: float(value) for name, value in vars(cost).items()}
+
+
 def _ways(
     question: CollectiveQuestion, levels: Sequence[GroupLevel], reduce_s: float
 ) -> Iterator[WayRow]:
@@ -231,23 +220,26 @@ def _ways(
     if question.servers is not None:
         cost = algorithms.parameter_server_all_reduce(size, ranks, link, question.servers)
         note = "the same sums: all push before any pulls"
-        yield WayRow.of(f"parameter server, {question.servers} servers", cost, note, changes=False)
+        way = _way(f"parameter server, {question.servers} servers", cost, note, changes=False)
+        yield way
         if math.isfinite(question.backward_s):
             # A worker that waits for no other takes the longer of computation, and push and pull;
             # without what staleness costs in iterations. Source: Dean et al. 2012, section 4.1.
-            shown_s = max(float(cost.time_s) - question.backward_s, 0.0)
-            note = f"changes training: gradients meet weights {ranks - 1} updates younger"
-            way = WayRow.of("the same, asynchronous", cost, note, changes=True)
-            yield replace(way, exposed_s=shown_s)
+            yield replace(
+                way,
+                name="the same, asynchronous",
+                exposed_s=max(way.time_s - question.backward_s, 0.0),
+                changes_training=True,
+                note=f"changes training: gradients meet weights {ranks - 1} updates younger",
+            )
     if question.compress == "topk":
         cost = algorithms.top_k_all_gather(size, ranks, link, question.density)
         note = "changes training: the other gradients wait for a later iteration"
-        yield WayRow.of(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
+        yield _way(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
     if question.compress == "int8":
+        cost = algorithms.int8_all_gather(size, ranks, link)
         note = "changes training: gradients are rounded to 8 bits"
-        yield WayRow.of(
-            "int8, all-gather", algorithms.int8_all_gather(size, ranks, link), note, changes=True
-        )
+        yield _way("int8, all-gather", cost, note, changes=True)
     if question.buckets is not None:
         share, backward_s = 1.0 / question.buckets, question.backward_s
         exposed_s = float(algorithms.exposed_in_order_s(reduce_s, backward_s, share))
@@ -266,6 +258,18 @@ def _ways(
             changes_training=False,
             note=note,
         )
+
+
+def _way(name: str, cost: CollectiveCost, note: str, *, changes: bool) -> WayRow:
+    """A way that nothing hides, by its cost."""
+    return WayRow(
+        name=name,
+        time_s=float(cost.time_s),
+        exposed_s=None,
+        sent_bytes=float(cost.sent_bytes),
+        changes_training=changes,
+        note=note,
+    )
 
 
 def planned_s(

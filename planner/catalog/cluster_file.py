@@ -1,15 +1,16 @@
-"""The schema of a cluster file and what its ``overrides`` change."""
+"""The schema of a cluster file, what its ``overrides`` change, and its text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field
 
 from planner.catalog.figures import Name, Strict, implausible
 from planner.errors import Problem
-from planner.limits import MAX_GPUS
+from planner.limits import MAX_GPUS, one_line
 from planner.notes import Note, NoteKind
 from planner.spelling import hint
 
@@ -140,3 +141,45 @@ def override_problems(overrides: object, where: str) -> Iterator[Problem]:
             message = implausible(OVERRIDES[key].rpartition(".")[2], value)
         if message:
             yield Problem(where=where, key=f"overrides.{key}", message=message)
+
+
+def file_text(
+    written: str,
+    remarks: Iterable[str],
+    raw: Mapping[str, Any],
+    overrides: Iterable[tuple[str, str, str]] = (),
+) -> str:
+    """The text of a cluster file: what wrote it, remarks, its keys, and overrides with comments."""
+    lines = [f"# Written by {one_line(written)}; edit what is wrong."]
+    lines += [f"# {one_line(remark)}" for remark in remarks]
+    lines.append(
+        yaml.dump(
+            dict(raw),
+            Dumper=_Dumper,
+            sort_keys=False,
+            default_flow_style=False,
+            width=10_000,
+            allow_unicode=True,
+        ).rstrip()
+    )
+    own = [
+        f"  {key}: {value}{f'  # {one_line(comment)}' if comment else ''}"
+        for key, value, comment in overrides
+    ]
+    return "\n".join([*lines, *(["overrides:", *own] if own else [])]) + "\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Figures on one line each, as hwdb has them, and no references."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:  # noqa: ANN401
+        is_figure = isinstance(mapping, dict) and "value" in mapping
+        return super().represent_mapping(tag, mapping, flow_style=is_figure or flow_style)
+
+
+_Dumper.add_representer(
+    dict, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data)
+)

@@ -10,7 +10,7 @@ from functools import cache, partial
 from math import ceil
 from typing import Any
 
-from planner.catalog.cluster_file import override_problems
+from planner.catalog.cluster_file import file_text, override_problems
 from planner.catalog.figures import Figure
 from planner.catalog.hardware import (
     aliases,
@@ -25,7 +25,6 @@ from planner.catalog.hardware_file import AcceleratorFile, NodeFile
 from planner.catalog.observe import Observation, Source
 from planner.documents.tree import load_trusted
 from planner.errors import InputError, Problem
-from planner.limits import one_line
 from planner.notes import Problems
 from planner.spelling import nearest
 from planner.units import plural
@@ -287,16 +286,11 @@ def _override(key: str, value: float, where: str, known: Figure | None) -> Overr
 def cluster_text(machine: Machine, command: str) -> str:
     """Return the YAML of a cluster file; comments say where each figure was seen."""
     seen = f"{machine.num_gpus} x {machine.accelerator}"
-    lines = [
-        f"# Written by `{one_line(command)}`; edit what is wrong.",
-        f"# Seen: {seen}; what is not overridden is the node's.",
-    ]
-    lines += [f"# Note: {one_line(note)}" for note in machine.notes]
-    lines += [f"node: {machine.node}", f"count: {machine.num_nodes}"]
-    if machine.overrides:
-        lines.append("overrides:")
-    for override in machine.overrides:
-        known = "none" if override.catalog is None else f"{override.catalog:g}"
-        comment = one_line(f"{override.where}; catalog: {known}")
-        lines.append(f"  {override.key}: {override.value:.6g}  # {comment}")
-    return "\n".join(lines) + "\n"
+    remarks = [f"Seen: {seen}; what is not overridden is the node's."]
+    remarks += [f"Note: {note}" for note in machine.notes]
+    overrides = []
+    for each in machine.overrides:
+        known = "none" if each.catalog is None else f"{each.catalog:g}"
+        overrides.append((each.key, f"{each.value:.6g}", f"{each.where}; catalog: {known}"))
+    raw = {"node": machine.node, "count": machine.num_nodes}
+    return file_text(f"`{command}`", remarks, raw, overrides)

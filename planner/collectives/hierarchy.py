@@ -52,25 +52,13 @@ class GroupLevel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LevelCost(CollectiveCost):
-    """The share of one level; bytes pass the busiest rank's port."""
-
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class HierarchyCost:
-    """An algorithm on a hierarchy: the whole, and each level's share."""
+    """An algorithm on a hierarchy: the whole, and each level's share, bytes by its busiest port."""
 
     algorithm: str
     total: CollectiveCost
-    levels: tuple[LevelCost, ...]
-
-    @property
-    def bottleneck(self) -> str:
-        """Level with the largest share of the time; of the first size where there are several."""
-        times = [float(np.ravel(level.time_s)[0]) for level in self.levels]
-        return self.levels[int(np.argmax(times))].name if times else ""
+    levels: tuple[CollectiveCost, ...]
+    bottleneck: str  # with the largest share of the time; of the first size where there are several
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,8 +257,6 @@ def on_levels(
             rounds=together.reduce(rounds),
             sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
         ),
-        levels=tuple(
-            LevelCost(name=level.name, **vars(share))
-            for level, share in zip(levels, shares, strict=True)
-        ),
+        levels=tuple(shares),
+        bottleneck=levels[int(np.argmax([np.ravel(time)[0] for time in times]))].name,
     )
