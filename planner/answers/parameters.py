@@ -107,9 +107,13 @@ OF_NETWORK = (
         "fabric_latency_us", "network latency", "µs", tuple(f"{each}.latency_s" for each in LEVELS)
     ),
 )
-HOST_LINK = "host_link_gb_per_s_per_direction"
 OF_HOST = (
-    Figure(HOST_LINK, "host link", "GB/s", (f"{NODE}.host_link_bytes_per_s",)),
+    Figure(
+        "host_link_gb_per_s_per_direction",
+        "host link",
+        "GB/s",
+        (f"{NODE}.host_link_bytes_per_s",),
+    ),
     Figure("host_memory_gib", "host memory", "GiB", (f"{NODE}.host_memory_bytes",)),
 )
 

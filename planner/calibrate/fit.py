@@ -22,7 +22,6 @@ LEAST_EFFECT = 0.02  # a figure that no point follows by this share of its chang
 # Points of one file and kind that count as independent at most: they share node, day, settings.
 INDEPENDENT = 4.0
 FORMULA_STEP = 1e-4
-FIRST_DAMPING, DAMPING_FACTOR, MOST_DAMPING = 1e-3, 10.0, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +166,7 @@ def fit_formula(
 
 def _solve(rows: Callable[[Array], Array], theta: Array) -> Array:
     """Return the point of the least sum of squared rows, by steps damped while they fail."""
-    damping, left = FIRST_DAMPING, rows(theta)
+    damping, left = 1e-3, rows(theta)
     for _ in range(60):
         slopes = _slopes(rows, theta, FORMULA_STEP)
         normal = slopes.T @ slopes
@@ -178,9 +177,9 @@ def _solve(rows: Callable[[Array], Array], theta: Array) -> Array:
         if gained > 0.0:
             theta, left = trial, tried
         is_done = 0.0 < gained < 1e-9 * (left @ left)
-        if is_done or (gained <= 0.0 and damping > MOST_DAMPING):
+        if is_done or (gained <= 0.0 and damping > 1e9):
             break
-        damping *= DAMPING_FACTOR if gained <= 0.0 else 1.0 / DAMPING_FACTOR
+        damping *= 10.0 if gained <= 0.0 else 0.1
     return theta
 
 

@@ -44,7 +44,6 @@ LAUNCHES = 2.0  # launches of a small kernel that a product's own overhead is ta
 SOURCE = "measured"
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 LEAST_POINTS = 3  # of a regime
-OPEN = 3.0  # deviation of the logarithms of what nothing is known of
 
 
 def machine_of(path: str, table: Table, out: Path) -> Calibration:
@@ -326,7 +325,9 @@ def alpha_beta_fit(sizes: Array, moved: Array, seconds: Sequence[float]) -> Alph
 
 def _regime(moved: Array, seconds: Array) -> FormulaFit:
     start = np.array([np.min(seconds), np.max(moved / seconds)])
-    return fit_formula(lambda v: v[0] + moved / v[1], seconds, start, np.full(2, OPEN))
+    # deviations of the logarithms of what nothing is known of
+    wide = np.full(2, 3.0)
+    return fit_formula(lambda v: v[0] + moved / v[1], seconds, start, wide)
 
 
 def _fit(rows: Sequence[Measured], factor: float = 1.0) -> AlphaBetaFit:

@@ -41,8 +41,6 @@ BUDGET_S = 0.25  # of the repeats of one action together
 REPEATS = (5, 25)  # fewest and most
 HIDDEN = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 TOKENS = (128, 512, 2048, 8192)
-# Outer and inner side of a weight over the hidden size: projections, the two of an MLP.
-WIDENED = ((1, 1), (4, 1), (1, 4))
 SQUARES = (128, 256, 512, 1024, 2048, 4096, 8192)  # of precisions that are not the usual one
 ROTATED_BYTES, MOST_SETS = 2**26, 8
 COPIED_BYTES = {"cpu": (2**22, 2**24, 2**26), "gpu": (2**28, 2**30)}
@@ -254,7 +252,9 @@ def all_tasks(world: World) -> Iterator[Task]:
     usual, *others = dtypes
     # a kernel of 64 elements does next to nothing
     yield Task("launch", lambda: partial(torch.zeros(64, device=world.device).add_, 1.0))
-    shapes = {usual: [(m, a * h, b * h) for m, h, (a, b) in product(TOKENS, HIDDEN, WIDENED)]}
+    # outer and inner side of a weight over the hidden size: projections, the two of an MLP
+    widened = product(TOKENS, HIDDEN, ((1, 1), (4, 1), (1, 4)))
+    shapes = {usual: [(m, outer * h, inner * h) for m, h, (outer, inner) in widened]}
     # precisions but the usual one only say their peak: squares are enough
     shapes |= {dtype: [(side, side, side) for side in SQUARES] for dtype in others}
     for dtype, sides in shapes.items():

@@ -53,12 +53,6 @@ _WORDS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 _HEADER = re.compile(r"\bsize\s+count\s+type\b(?P<between>[\s\w]*?)\s(?P<time>\w*time)\b")
-_TEST = re.compile(
-    r"(all_reduce|all_gather|reduce_scatter|alltoallv?|all_to_all|sendrecv|broadcast|reduce|gather"
-    r"|scatter|hypercube)_perf"
-)
-_RANK = re.compile(r"\bRank\s+(\d+)\s+(?:Group|Pid)\b(?:.*?\bdevice\s+\d+ \[[^\]]*\] +(.*\S))?")
-_TYPE = r"(?:u?int\d+|half|float\w*|double|bfloat16|fp8\w*|f8\w*)"
 _KINDS: dict[str, CollectiveKind] = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -169,7 +163,8 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     were said last before it.
     """
     lines = text.split("\n")
-    ranks = {at: found for at, line in enumerate(lines) if (found := _RANK.search(line))}
+    rank = r"\bRank\s+(\d+)\s+(?:Group|Pid)\b(?:.*?\bdevice\s+\d+ \[[^\]]*\] +(.*\S))?"
+    ranks = {at: found for at, line in enumerate(lines) if (found := re.search(rank, line))}
     devices = {found[2]: f"line {at + 1}" for at, found in ranks.items() if found[2]}
     check_devices(path, devices, cluster)
     heads = [at for at, line in enumerate(lines) if _HEADER.search(line)]
@@ -200,7 +195,11 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
 def _test(lines: Sequence[str]) -> str | None:
     """The last test that is named, before "concluded" closes it."""
     open_ = re.split(r".*concluded.*", "\n".join(lines))[-1]
-    names: list[str] = _TEST.findall(open_)
+    names: list[str] = re.findall(
+        r"(all_reduce|all_gather|reduce_scatter|alltoallv?|all_to_all|sendrecv|broadcast|reduce"
+        r"|gather|scatter|hypercube)_perf",
+        open_,
+    )
     return names[-1] if names else None
 
 
@@ -215,7 +214,8 @@ def _nccl_rows(
         raise InputError.single(path, f"line {head + 1}", message)
     words = r"\s+-?\w+" * len(match["between"].split())
     number = r"\s+([\d.]+)"
-    form = re.compile(rf"(?:^|[\s:])(\d+)\s+\d+\s+{_TYPE}{words}{number * 3}\s")
+    dtype = r"(?:u?int\d+|half|float\w*|double|bfloat16|fp8\w*|f8\w*)"
+    form = re.compile(rf"(?:^|[\s:])(\d+)\s+\d+\s+{dtype}{words}{number * 3}\s")
     for at, line in enumerate(lines[head + 1 : end], head + 2):
         if not (cells := form.search(f"{line} ")):
             continue

@@ -138,41 +138,35 @@ def aliases() -> Mapping[Kind, Mapping[str, str]]:
     return _own(AliasesFile, "aliases").root
 
 
-# Machines as people write them: ``4x8 A100 80GB``, ``tpu-v5p-256``, ``p5.48xlarge``.
-_COUNT = r"([0-9][0-9_,]*)"
-_COUNT_FIRST = re.compile(rf"^{_COUNT}(?:\s*[xX*]\s*|\s+)(\S.*)$")
-_USUAL = re.compile(rf"^{_COUNT}[xX*](\S+)$")
-_COUNT_LAST = re.compile(rf"^(.*\S)\s*[xX*:]\s*{_COUNT}$")
-_NODES_OF = re.compile(
-    r"^([0-9]{1,6})\s*(?:[xX*]|nodes?\s+(?:of|with|x))\s*([0-9]{1,4})(?:\s*[xX*]\s*|\s+)(\S.*)$"
-)
-_TPU_SLICE = re.compile(r"^(?:tpu-?)?(v[2-7](?:[ep]|litepod)?)-([0-9]{1,6})$")
 _MACHINES: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")
 
 
 def normalised_machine(argument: str) -> str:
     """The argument as ``NxNAME`` of the catalog where only that can be meant, else unchanged.
 
-    Case, hyphens, blanks, a vendor's name and ``GB`` for ``G`` do not count, the number may stand
-    last, and a node or accelerator alone is one of it.
+    Machines as people write them: ``4x8 A100 80GB``, ``tpu-v5p-256``, ``p5.48xlarge``. Case,
+    hyphens, blanks, a vendor's name and ``GB`` for ``G`` do not count, the number may stand last,
+    and a node or accelerator alone is one of it.
     """
-    text = argument.strip()
-    if nodes := _NODES_OF.match(text):
+    text, count, times = argument.strip(), r"([0-9][0-9_,]*)", r"(?:\s*[xX*]\s*|\s+)"
+    nodes_of = r"([0-9]{1,6})\s*(?:[xX*]|nodes?\s+(?:of|with|x))\s*([0-9]{1,4})"
+    if nodes := re.fullmatch(rf"{nodes_of}{times}(\S.*)", text):
         text = f"{int(nodes[1]) * int(nodes[2])}x{nodes[3]}"
-    if tpu := _TPU_SLICE.match(text.lower()):
+    if tpu := re.fullmatch(r"(?:tpu-?)?(v[2-7](?:[ep]|litepod)?)-([0-9]{1,6})", text.lower()):
         name = tpu[1].replace("litepod", "e")
         # Slices of these are named by their TensorCores, of which a chip has two; others by chips.
         cores = 2 if name in ("v2", "v3", "v4", "v5p") else 1
         text = f"{int(tpu[2]) // cores}xtpu-{name}"
-    usual = _USUAL.match(text)
+    usual = re.fullmatch(rf"{count}[xX*](\S+)", text)
     if usual and find_entry(usual[2], _MACHINES):
         return text
     whole = _known(text)
     if whole is not None:
         kind, name = whole
         return argument if kind == "clusters" else f"1x{name}"
-    for pattern, at in ((_COUNT_FIRST, 1), (_COUNT_LAST, 2)):
-        match = pattern.match(text)
+    first, last = rf"{count}{times}(\S.*)", rf"(.*\S)\s*[xX*:]\s*{count}"
+    for pattern, at in ((first, 1), (last, 2)):
+        match = re.fullmatch(pattern, text)
         found = _known(match[3 - at]) if match else None
         if match and found:
             return f"{match[at]}x{found[1]}"

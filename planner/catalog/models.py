@@ -27,10 +27,6 @@ from planner.spelling import did_you_mean
 
 _CONFIG_SUFFIX = ".json"
 _SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
-# Of a checkpoint's training and date, which leave the architecture as it is.
-_ENDINGS = re.compile(
-    r"-(instruct|chat|base|hf|it|sft|dpo|v[01]\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
-)
 # The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b.
 _SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])(?![a-z0-9])")
 _ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
@@ -195,9 +191,11 @@ def catalog_name(name: str) -> str | None:
     ending of a checkpoint do not count.
     """
     known = _spellings()
+    # of a checkpoint's training and date, which leave the architecture as it is
+    ending = "-(instruct|chat|base|hf|it|sft|dpo|v[01]\\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
     text = name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
     while plain(text) not in known:
-        shorter = _ENDINGS.sub("", text)
+        shorter = re.sub(ending, "", text)
         if shorter == text:
             return None
         text = shorter

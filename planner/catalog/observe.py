@@ -28,16 +28,11 @@ TIMEOUT_S = 60
 # Of one source; a file of another format can have one in every line.
 MAX_PROBLEMS = 20
 
-# Colours; pages that show a terminal's output drop the escape character before them.
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\[\d[\d;]*m")
 _MIG = re.compile(r"\bmig\b|\bshard\b|\d+g\.\d+gb", re.IGNORECASE)
 # Slurm marks the least of several with a plus.
 _NUMBER = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(?: ?MiB|\+)?", re.ASCII)
 # What stands for a figure: nothing, or why there is none, such as `[Not Supported]`.
 _UNKNOWN = re.compile(r"\[.*\]|N/A|", re.IGNORECASE)
-_GRES_GPU = re.compile(r"gpu(?::([^:,()=]+))?:(\d{1,5})(?:\([^)]*\))?", re.ASCII)
-_MEMTOTAL = re.compile(r"^MemTotal:\s+([1-9][0-9]*)\b", re.MULTILINE)
-_NO_GPU = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
 
 
 class Slot(NamedTuple):
@@ -89,7 +84,8 @@ def ask_host(meminfo: Path = Path("/proc/meminfo")) -> list[Source]:
     problems.finish()
     # A login node without GPUs tells nothing of the memory of the others.
     if "nvidia-smi" not in missing and is_file(meminfo):
-        found_kib = _MEMTOTAL.search(meminfo.read_text(encoding="utf-8", errors="replace"))
+        text = meminfo.read_text(encoding="utf-8", errors="replace")
+        found_kib = re.search(r"^MemTotal:\s+([1-9][0-9]*)\b", text, re.MULTILINE)
         if found_kib:
             memory_mib = int(found_kib[1]) / 1024
             sources.append((Observation(where=str(meminfo), host_memory_mib=memory_mib),))
@@ -124,7 +120,9 @@ def read_source(path: Path) -> Source:
 
 def clean(text: str, where: str) -> str:
     """Return the text without colours and foreign line ends; InputError where it is no text."""
-    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    # pages that show a terminal's output drop the escape character before its colours
+    text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\[\d[\d;]*m", "", text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     odd = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
     if odd:
         raise InputError.single(where, "file", f"has the control character {odd!r}; is it text?")
@@ -137,8 +135,9 @@ def parse(text: str, where: str) -> Source:
     filled = [line.strip() for line in lines if line.strip()]
     if not filled:
         raise InputError.single(where, "file", f"is empty; known are {COMMANDS}")
+    none = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
     for line in filled[:3]:
-        if line.startswith(_NO_GPU):
+        if line.startswith(none):
             raise InputError.single(where, "line 1", f"nvidia-smi found no GPU: {line!r}")
     for start, line in enumerate(lines):
         for delimiter, needed, command, read in _TOOLS:
@@ -262,7 +261,8 @@ def _gpus(gres: str, key: str, problems: Problems) -> dict[str, int]:
     for entry in (part.strip() for part in re.split(r",(?![^(]*\))", gres)):
         if entry.split(":")[0] != "gpu":
             continue
-        match = _GRES_GPU.fullmatch(entry)
+        form = r"gpu(?::([^:,()=]+))?:([0-9]{1,5})(?:\([^)]*\))?"
+        match = re.fullmatch(form, entry)
         if match is None:
             problems.add(key, f"must be gpu:KIND:COUNT; given {brief(gres)}")
             return {}

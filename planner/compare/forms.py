@@ -122,13 +122,9 @@ STARTS: Mapping[str, Pattern[str]] = {
 # Colours, their escape sometimes lost on the way.
 ANSI = re.compile(r"\x1b?\[(?:\d{1,3})(?:;\d{1,3})*m|\x1b\[[A-Z]")
 BLANKS = re.compile(r"[ \t]{2,}")  # columns of blanks say nothing, and make patterns slow
-_OPENS = re.compile(r"-{5,} arguments -{5,}")
 CLOSES = re.compile(r"-{5,} end of arguments -{5,}")  # one rank prints it, once in a run
-_ATTRIBUTE = re.compile(r"(?:^|\s)(\w+) \.{2,} ?(.*?)(?: *\.{3,}(?:default|updated))?\s*$")
 MAX_ATTRIBUTE = 1_000  # characters of a line of arguments that are looked at
 _JSON = re.compile(r"\bjson = (\{.*)")
-_GROUP = re.compile(r"\[(\w+)\](?: Non-default values \(.*\))?:\s*$")
-_FIELD = re.compile(r"(?:^|\s)(\w+): (.*?)(?: +\(Mcore default: .*\))?\s*$")
 _TITAN = re.compile(r"Running with (?:args|configs?): (\{.*)")
 
 
@@ -167,8 +163,9 @@ def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
     if last is None:
         raise _unusable(path, "the arguments have no end: they are truncated, and not used")
     given = {}
+    form = r"(?:^|\s)(\w+) \.{2,} ?(.*?)(?: *\.{3,}(?:default|updated))?\s*$"
     for at, line in enumerate(lines[first : first + last - 1], first + 1):
-        if match := _ATTRIBUTE.search(line[:MAX_ATTRIBUTE]):
+        if match := re.search(form, line[:MAX_ATTRIBUTE]):
             name, value = match.groups()
             given[name] = Located(value=value.strip(), key=name, line=at)
     found = read_megatron(path, given)
@@ -180,10 +177,12 @@ def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
 def _bridge(path: str, lines: Sequence[str], first: int) -> Dump:
     given: dict[str, Located] = {}
     group = ""
+    heading = r"\[(\w+)\](?: Non-default values \(.*\))?:\s*$"
+    field = r"(?:^|\s)(\w+): (.*?)(?: +\(Mcore default: .*\))?\s*$"
     for at, line in enumerate(lines[first:], first + 1):
-        if match := _GROUP.search(line[:MAX_ATTRIBUTE]):
+        if match := re.search(heading, line[:MAX_ATTRIBUTE]):
             group = match[1]
-        elif group and (match := _FIELD.search(line[:MAX_ATTRIBUTE])):
+        elif group and (match := re.search(field, line[:MAX_ATTRIBUTE])):
             key = f"{group}.{match[1]}"
             given.setdefault(key, Located(value=match[2], key=key, line=at))
         # the last group
@@ -227,7 +226,7 @@ def _braces(path: str, lines: Sequence[str], at: int, opens: re.Pattern[str]) ->
 
 
 _READERS: tuple[tuple[re.Pattern[str], Callable[[str, Sequence[str], int], Dump]], ...] = (
-    (_OPENS, _megatron),
+    (re.compile(r"-{5,} arguments -{5,}"), _megatron),
     (re.compile(r"Configuration Summary \(Non-Default Values"), _bridge),
     (re.compile(r"\*{5,} Experiment configuration \*{5,}"), _nemo),
     (_TITAN, _titan),

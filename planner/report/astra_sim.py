@@ -41,8 +41,6 @@ Dimension = tuple[str, int, float, float]
 TYPES = {"compute": 4, "send": 5, "receive": 6, "collective": 7}
 # CollectiveCommType.
 COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
-# Fields of an attribute's value: int64_val, bool_val, string_val.
-VALUE_FIELDS = {int: 9, bool: 27, str: 29}
 # Attributes of a node or a header, by name.
 Values = tuple[tuple[str, bool | int | str], ...]
 
@@ -72,8 +70,10 @@ def _field(number: int, value: int | str | bytes) -> bytes:
 def _encoded(field: int, values: Values) -> bytes:
     """Attributes of a message: joined to its other fields, they are its own."""
     written = b""
+    # int64_val, bool_val, string_val
+    value_fields = {int: 9, bool: 27, str: 29}
     for name, value in values:
-        attribute = _field(1, name) + _field(VALUE_FIELDS[type(value)], value)
+        attribute = _field(1, name) + _field(value_fields[type(value)], value)
         written += _field(field, attribute)
     return written
 

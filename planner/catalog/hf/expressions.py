@@ -17,14 +17,14 @@ Value: TypeAlias = Any  # what YAML or JSON holds, or is computed from it
 Names: TypeAlias = Mapping[str, Value]
 WHEN = "when"  # of a mapping: the condition under which it is there
 IN_BRACES = re.compile(r"\{(.+?)\}")
-_RENAMED = {"swish": "silu", "relu2": "squared-relu"}
 
 
 def activation(name: str) -> str:
     """Return the model file's word for an activation of transformers."""
     if name in ("gelu", "gelu_10", "gelu_python"):
         return "gelu"
-    return "gelu-tanh" if name.startswith("gelu") else _RENAMED.get(name, name)
+    renamed = {"swish": "silu", "relu2": "squared-relu"}
+    return "gelu-tanh" if name.startswith("gelu") else renamed.get(name, name)
 
 
 def mixed_layers(num_layers: int, step: int, dense: Collection[int] | None) -> tuple[int, ...]:
@@ -83,13 +83,10 @@ def full_within(first: int, end: int, kinds: Kinds) -> Kinds:
     return tuple(FULL if first <= index < end else kind for index, kind in enumerate(kinds))
 
 
-# Larger numbers of heads are a mistake; looking for their divisors takes long.
-MAX_LISTED = 100_000
-
-
 def divisors(number: int) -> str:
     """Return the divisors of a number in words."""
-    if number > MAX_LISTED:
+    # larger numbers of heads are a mistake; looking for their divisors takes long
+    if number > 100_000:
         return "its divisors"
     return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
 
