@@ -10,7 +10,6 @@ from planner.errors import InputError
 from planner.layers.adapters import adapter_params
 from planner.layers.parameters import (
     Parts,
-    count_active_parameters,
     count_parameters,
     embedding_params,
     head_params,
@@ -146,12 +145,15 @@ class Job:
 
     @cached_property
     def stop_s(self) -> float:
-        """Seconds for which one checkpoint stops training."""
+        """Seconds for which one checkpoint stops training.
+
+        An asynchronous one for the copy of every GPU's part to the host; writing goes on beside
+        training (CheckFreq, Mohan et al., FAST 2021), and what it takes of the network is left out.
+        """
         if not self.terms.is_async:
             return self.write_s
-        link = self.node.host_link_bytes_per_s
-        copy_s = formulas.copy_s(self.checkpoint_bytes, self.num_gpus, link)
-        return min(copy_s, self.write_s)
+        copy_bytes_per_s = self.num_gpus * self.node.host_link_bytes_per_s
+        return min(self.checkpoint_bytes / copy_bytes_per_s, self.write_s)
 
     @property
     def node_mtbf_s(self) -> float:
@@ -160,8 +162,8 @@ class Job:
 
     @property
     def mtbf_s(self) -> float:
-        """Between failures of the job."""
-        return formulas.job_mtbf_s(self.node_mtbf_s, self.num_nodes)
+        """Between failures of the job: any node's failure stops it."""
+        return self.node_mtbf_s / self.num_nodes
 
     @property
     def lost_s(self) -> float:
@@ -194,14 +196,11 @@ class Job:
         """Seconds of work between checkpoints, in whole iterations."""
         return self.interval_iterations * self.iteration_s
 
-    @property
-    def _spans_s(self) -> tuple[float, float, float, float]:
-        return self.interval_s, self.stop_s, self.lost_s, self.mtbf_s
-
     @cached_property
     def factor(self) -> float:
         """Elapsed over useful time."""
-        return float(formulas.time_factor(*self._spans_s))
+        spans_s = (self.interval_s, self.stop_s, self.lost_s, self.mtbf_s)
+        return float(formulas.time_factor(*spans_s))
 
     def check(self) -> None:
         """Raise InputError where the job is less than an iteration, or never ends."""
@@ -219,14 +218,9 @@ class Job:
             raise InputError.single("command line", "--node-mtbf", message.format(*spans))
 
     @property
-    def first_order_factor(self) -> float:
-        """The same to first order."""
-        return formulas.first_order_factor(*self._spans_s)
-
-    @property
     def goodput(self) -> float:
         """Useful over elapsed time."""
-        return formulas.goodput(self.factor)
+        return 1.0 / self.factor
 
     @property
     def elapsed_s(self) -> float:
@@ -256,23 +250,11 @@ class Job:
     @property
     def token_bytes(self) -> int:
         """Bytes of a stored token."""
-        return formulas.token_bytes(self.plan.context.model.vocab_size)
+        # Megatron-LM, DType.optimal_dtype of megatron/core/datasets/indexed_dataset.py
+        return 2 if self.plan.context.model.vocab_size < 65_500 else 4
 
     @property
     def input_bytes_per_s(self) -> float:
-        """Read of the data set while iterations run."""
+        """Read of the data set while iterations run: tokens, each once."""
         tokens_per_s = self.plan.context.job.tokens_per_iteration / self.iteration_s
-        return formulas.input_bytes_per_s(tokens_per_s, self.token_bytes)
-
-    @property
-    def learning_rates(self) -> tuple[float, float] | None:
-        """Peaks of AdamW in pre-training; None of adapters, mixtures and other optimizers."""
-        context, model = self.plan.context, self.plan.context.model
-        is_adam = context.traits.optimizer.name.startswith("adam")
-        if context.traits.training.is_frozen or model.moe is not None or not is_adam:
-            return None
-        ends = _total(embedding_params(model)) + _total(head_params(model))
-        inner_params = count_active_parameters(model) - ends
-        return formulas.learning_rates(
-            inner_params, self.total_tokens, context.job.tokens_per_iteration
-        )
+        return tokens_per_s * self.token_bytes

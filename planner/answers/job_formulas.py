@@ -1,4 +1,4 @@
-"""Formulas of a job around its iterations: checkpoints, failures, input, a learning rate.
+"""Formulas of a job around its iterations: checkpoints and failures.
 
 With their sources; :func:`time_factor` takes columns too.
 """
@@ -12,17 +12,12 @@ from planner.units import DAY_S, GB, Array
 STORAGE_BYTES_PER_S_PER_GPU = 2000.0 * GB / 16_384
 """Of the file system: Tectonic's 2 TB/s over the 16,384 GPUs of Llama 3 (arXiv 2407.21783, section
 3.3.1); NVIDIA asks 0.6 to 1.9 GB/s a node of eight (DGX SuperPOD H100, storage)."""
-FAILURES, SPAN_S, FAILING_GPUS = 419.0, 54.0 * DAY_S, 16_384.0
+FAILURES, FAILING_GPUS = 419.0, 16_384.0
 """Unexpected interruptions of Llama 3 405B in 54 days on 16,384 H100; 47 more were planned (arXiv
 2407.21783, section 3.3.4)."""
-GPU_MTBF_S = SPAN_S * FAILING_GPUS / FAILURES
-"""Between failures that one GPU, with its share of node and network, brings about."""
 RESTART_S = 600.0
 """From a failure to loading: finding it and testing nodes took less than ten minutes on ten
 thousand GPUs (MegaScale, arXiv 2402.15627)."""
-SMALL_VOCABULARY = 65_500
-"""Below it token numbers are kept in 16 bits: Megatron-LM, DType.optimal_dtype of
-megatron/core/datasets/indexed_dataset.py."""
 
 
 def checkpoint_bytes(
@@ -49,16 +44,6 @@ def write_s(
     of many files, and other jobs on the file system. Reading back takes as long.
     """
     return num_bytes / min(storage_bytes_per_s, num_nodes * node_bytes_per_s)
-
-
-def copy_s(num_bytes: float, num_gpus: float, host_link_bytes_per_s: float) -> float:
-    """Seconds that an asynchronous checkpoint stops training: the copy from device to host.
-
-    ``bytes / (num_gpus · host_link_bytes_per_s)``: every GPU copies its part of the states, once.
-    Writing goes on beside training (CheckFreq, Mohan et al., FAST 2021); what that
-    takes of the network and of host memory, which holds a copy, is left out.
-    """
-    return num_bytes / (num_gpus * host_link_bytes_per_s)
 
 
 def young_interval_s(stop_s: float, mtbf_s: float) -> float:
@@ -99,15 +84,7 @@ def node_mtbf_s(gpus_per_node: float) -> float:
     >>> f"{node_mtbf_s(8) / 86400:.0f} days"
     '264 days'
     """
-    return GPU_MTBF_S / gpus_per_node
-
-
-def job_mtbf_s(node_s: float, num_nodes: float) -> float:
-    """Mean seconds between failures of a job: ``node_s / num_nodes``; any node's failure stops it.
-
-    Failures are independent and come at one rate all the time.
-    """
-    return node_s / num_nodes
+    return 54.0 * DAY_S * FAILING_GPUS / FAILURES / gpus_per_node
 
 
 def time_factor(interval_s: Array | float, stop_s: float, restart_s: float, mtbf_s: float) -> Array:
@@ -129,75 +106,14 @@ def time_factor(interval_s: Array | float, stop_s: float, restart_s: float, mtbf
 
     >>> [f"{25 * time_factor(1900, 20, R, 56 * 86400 / 53):.1f} days" for R in (600, 20 * 3600)]
     ['25.7 days', '56.2 days']
+
+    Llama 3 405B: an effective training time of more than 90 % (arXiv 2407.21783, section 3.3.4),
+    with a failure every 3.1 h; of checkpoints of 2.8 s, restarts of ten minutes and the best
+    interval
+
+    >>> f"{1 / time_factor(252, 2.8, 603, node_mtbf_s(8) / 2048):.1%}"
+    '92.6%'
     """
     with np.errstate(over="ignore"):
         again = np.expm1((np.asarray(interval_s) + stop_s) / mtbf_s)
         return np.asarray(mtbf_s * np.exp(restart_s / mtbf_s) * again / interval_s)
-
-
-def first_order_factor(interval_s: float, stop_s: float, restart_s: float, mtbf_s: float) -> float:
-    """The same to first order: ``(1 + δ/τ) · (1 + (R + (τ+δ)/2) / M)``.
-
-    Checkpoints lengthen the work, and every failure costs a restart and half an interval. Right
-    where R and τ are far below M; too small elsewhere. Source: as young_interval_s.
-
-    >>> f"{first_order_factor(57 * 60, 300, 600, 6 * 3600):.3f}"
-    '1.212'
-    >>> f"{time_factor(57 * 60, 300, 600, 6 * 3600):.3f}"
-    '1.220'
-    """
-    lost_s = restart_s + (interval_s + stop_s) / 2.0
-    return (1.0 + stop_s / interval_s) * (1.0 + lost_s / mtbf_s)
-
-
-def goodput(factor: float) -> float:
-    """Useful over elapsed time: ``1 / factor``.
-
-    Llama 3 405B: an effective training time of more than 90 % (arXiv 2407.21783, section 3.3.4),
-    with a failure every 3.1 h; of checkpoints of 2.8 s, restarts of ten minutes and the best
-    interval the formula says
-
-    >>> between_s = job_mtbf_s(node_mtbf_s(8), 2048)
-    >>> f"{goodput(time_factor(252, 2.8, 603, between_s)):.1%}"
-    '92.6%'
-    """
-    return 1.0 / factor
-
-
-def token_bytes(vocab_size: int) -> int:
-    """Bytes of a stored token: 2 of vocabularies below SMALL_VOCABULARY, else 4."""
-    return 2 if vocab_size < SMALL_VOCABULARY else 4
-
-
-def input_bytes_per_s(tokens_per_s: float, bytes_per_token: float) -> float:
-    """Bytes per second read of the data set: ``tokens_per_s · bytes_per_token``.
-
-    Text that was tokenised before, every token read once; ranks of tensor, pipeline and context
-    parallelism take it from one of them. Excludes images, sound, and reading in whole pages.
-    """
-    return tokens_per_s * bytes_per_token
-
-
-def learning_rates(
-    num_params: float, total_tokens: float, batch_tokens: float
-) -> tuple[float, float]:
-    """Peak learning rates of AdamW for a batch, by DeepSeek's law and by Step Law.
-
-    With N parameters without embeddings and ``C = 6 · N · tokens``: ``0.3118 · C^-0.1250`` at
-    batches of ``0.2920 · C^0.3271`` tokens (DeepSeek LLM, arXiv 2401.02954, equation 1), and
-    ``1.79 · N^-0.713 · tokens^0.307`` at ``0.58 · tokens^0.571`` (Step Law, arXiv 2503.04715).
-    Another batch scales with ``sqrt(batch / best)`` (Malladi et al. 2022, arXiv 2205.10287) up to
-    the critical one, ``22.91 · tokens^0.47`` (Zhang et al. 2024, arXiv 2410.21676). All were fitted
-    on a few billion parameters at most: where to begin, never a promise.
-
-    Llama 3 405B took 8e-5 with batches of 16M tokens (arXiv 2407.21783, table 3):
-
-    >>> [f"{rate:.1e}" for rate in learning_rates(401e9, 15.6e12, 16e6)]
-    ['9.6e-05', '9.6e-05']
-    """
-    flops = 6.0 * num_params * total_tokens
-    batch = min(batch_tokens, 22.91 * total_tokens**0.47)
-    deepseek = 0.3118 * flops**-0.1250 * math.sqrt(batch / (0.2920 * flops**0.3271))
-    step_best = 0.58 * total_tokens**0.571
-    step_law = 1.79 * num_params**-0.713 * total_tokens**0.307 * math.sqrt(batch / step_best)
-    return deepseek, step_law

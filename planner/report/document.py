@@ -38,7 +38,7 @@ KINDS = {
     "size": Kind(4, "size", "answers.size.SizeDocument"),
     "sweep": Kind(1, "sweep", "report.sweep.SweepRow"),
     "sweep-show": Kind(2, "sweep show", "report.sweep.SweepShowRow"),
-    "job": Kind(2, "job", "report.job.JobDocument"),
+    "job": Kind(3, "job", "report.job.JobDocument"),
     "sensitivity": Kind(4, "sensitivity", "answers.sensitivity.SensitivityDocument"),
     "memory": Kind(1, "explain MODEL CLUSTER memory", "answers.explain.MemoryDocument"),
     "explain": Kind(3, "explain", "answers.explain.ExplainDocument"),

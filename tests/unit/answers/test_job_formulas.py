@@ -7,18 +7,10 @@ import pytest
 
 from planner.answers import job_formulas
 from planner.answers.job_formulas import (
-    GPU_MTBF_S,
     checkpoint_bytes,
-    copy_s,
     daly_interval_s,
-    first_order_factor,
-    goodput,
-    input_bytes_per_s,
-    job_mtbf_s,
-    learning_rates,
     node_mtbf_s,
     time_factor,
-    token_bytes,
     write_s,
     young_interval_s,
 )
@@ -86,13 +78,6 @@ def test_dalys_interval_is_the_time_between_failures_where_a_checkpoint_takes_tw
     assert daly_interval_s(2 * HOUR, HOUR) == HOUR
 
 
-def test_first_order_comes_near_where_failures_are_rare_and_falls_short_where_not() -> None:
-    rare = (HOUR, 10.0, 600.0, 30 * DAY)
-    assert first_order_factor(*rare) == pytest.approx(float(time_factor(*rare)), rel=1e-5)
-    often = (HOUR, 10.0, 600.0, HOUR)
-    assert first_order_factor(*often) < float(time_factor(*often))
-
-
 def test_functions_take_columns() -> None:
     intervals = np.array([MIN, HOUR, DAY])
     factors = time_factor(intervals, 3.0, 600.0, 3 * HOUR)
@@ -106,15 +91,14 @@ def test_what_never_ends_is_infinite_without_a_warning() -> None:
 
 def test_llama_3_failed_every_three_hours_and_worked_more_than_nine_tenths_of_the_time() -> None:
     # 54 d · 24 h / 419 = 3.09 h between failures of 2,048 nodes; 5.68 TB at 2 TB/s stop it for 3 s
-    between_s = job_mtbf_s(node_mtbf_s(8), 2048)
+    between_s = node_mtbf_s(8) / 2048
     assert between_s == pytest.approx(54 * 24 / 419 * HOUR)
     best_s = daly_interval_s(2.84, between_s)
-    assert 0.90 < goodput(float(time_factor(best_s, 2.84, 603.0, between_s))) < 0.95
+    assert 0.90 < 1.0 / float(time_factor(best_s, 2.84, 603.0, between_s)) < 0.95
 
 
 def test_a_node_fails_in_proportion_to_its_gpus() -> None:
-    assert node_mtbf_s(1) == GPU_MTBF_S
-    assert node_mtbf_s(8) == pytest.approx(GPU_MTBF_S / 8)
+    assert node_mtbf_s(8) == pytest.approx(node_mtbf_s(1) / 8)
 
 
 def test_a_checkpoint_of_bloom_is_2_3_tb() -> None:
@@ -128,35 +112,7 @@ def test_writing_is_limited_by_the_file_system_or_by_the_nodes() -> None:
     assert write_s(1e12, 1e12, 4, 5e10) == 5.0
 
 
-def test_an_asynchronous_checkpoint_stops_for_one_gpus_copy() -> None:
-    assert copy_s(640e9, 8, 50e9) == pytest.approx(1.6)
-
-
-@pytest.mark.parametrize(
-    ("num_params", "batch_tokens", "published"),
-    [(7.0e9, 4e6, 3e-4), (68.5e9, 4e6, 1.5e-4), (401e9, 16e6, 8e-5)],
-)
-def test_the_two_laws_are_on_both_sides_of_llama_3s_learning_rates_or_near(
-    num_params: float, batch_tokens: float, published: float
-) -> None:
-    # arXiv 2407.21783, table 3; 15.6T tokens, parameters without embeddings
-    rates = learning_rates(num_params, 15.6e12, batch_tokens)
-    assert 0.8 * min(rates) < published < max(rates)
-
-
-def test_the_learning_rate_grows_with_the_root_of_the_batch_up_to_the_critical_one() -> None:
-    small, larger = (learning_rates(7e9, 1e10, batch)[1] for batch in (1e5, 4e5))
-    assert larger == pytest.approx(2 * small)
-    # 22.91 · (1e10)^0.47 = 22.91 · 50,119 = 1.148e6
-    assert learning_rates(7e9, 1e10, 2e6) == learning_rates(7e9, 1e10, 1.2e6)
-
-
-def test_tokens_take_two_bytes_below_65500_words() -> None:
-    assert (token_bytes(65_499), token_bytes(65_500)) == (2, 4)
-    assert input_bytes_per_s(1e6, 2) == 2e6
-
-
 def test_examples_of_the_docstrings_hold() -> None:
     found = doctest.testmod(job_formulas)
-    assert found.attempted > 6
+    assert found.attempted >= 6
     assert found.failed == 0
