@@ -3,7 +3,7 @@
 import inspect
 from itertools import groupby
 
-from planner.answers import job_formulas
+from planner.answers import job
 from tools.formulas import docstring_markdown
 
 PROMPT = ">>>"
@@ -26,6 +26,8 @@ def formulas_of_a_job() -> str:
     """Every formula of a job with its worked example."""
     return "\n\n".join(
         f"**{name}**: {_text(inspect.getdoc(value) or '')}"
-        for name, value in vars(job_formulas).items()
-        if inspect.isfunction(value) and value.__module__ == job_formulas.__name__
+        for name, value in vars(job).items()
+        if inspect.isfunction(value)
+        and value.__module__ == job.__name__
+        and not name.startswith("_")
     )

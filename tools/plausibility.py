@@ -29,8 +29,7 @@ from planner.cost.module_sets import module_sets
 from planner.documents.file import read_text
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError, Problem
-from planner.frameworks.optimizers import ADAM
-from planner.frameworks.registry import CURRENT, load_traits
+from planner.frameworks.registry import ADAM, CURRENT, load_traits
 from planner.frameworks.settings import usual_mtp_layers, with_optimizer
 from planner.query.like import priced_problem, recipe_cluster
 from planner.search.ranking.candidates import LAYOUT

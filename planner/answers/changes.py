@@ -13,8 +13,7 @@ from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
 from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.errors import InputError
-from planner.frameworks.optimizers import smaller_states
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits
+from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, smaller_states
 from planner.frameworks.settings import (
     usual_mtp_layers,
     with_optimizer,

@@ -1,10 +1,14 @@
-"""The job around a plan's iteration: checkpoints, failures, money, energy, input."""
+"""The job around a plan's iteration: checkpoints, failures, money, energy, input.
+
+Formulas first, with their sources; :func:`time_factor` takes columns too.
+"""
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from planner.answers import job_formulas as formulas
+import numpy as np
+
 from planner.answers.base import Plan
 from planner.errors import InputError
 from planner.layers.adapters import adapter_params
@@ -18,7 +22,116 @@ from planner.layers.weights import mean_states
 from planner.query.objectives import cost_usd, energy_kwh, gpu_hours, job_time_s
 from planner.spec.cluster import NodeSpec
 from planner.spec.traits import traits_at_precision
-from planner.units import format_seconds
+from planner.units import DAY_S, GB, Array, format_seconds
+
+STORAGE_BYTES_PER_S_PER_GPU = 2000.0 * GB / 16_384
+"""Of the file system: Tectonic's 2 TB/s over the 16,384 GPUs of Llama 3 (arXiv 2407.21783, section
+3.3.1); NVIDIA asks 0.6 to 1.9 GB/s a node of eight (DGX SuperPOD H100, storage)."""
+FAILURES, FAILING_GPUS = 419.0, 16_384.0
+"""Unexpected interruptions of Llama 3 405B in 54 days on 16,384 H100; 47 more were planned (arXiv
+2407.21783, section 3.3.4)."""
+RESTART_S = 600.0
+"""From a failure to loading: finding it and testing nodes took less than ten minutes on ten
+thousand GPUs (MegaScale, arXiv 2402.15627)."""
+
+
+def checkpoint_bytes(
+    num_params: float, weight_bytes: float, master_bytes: float, state_bytes: float
+) -> float:
+    """Bytes: ``parameters · (weights + master weights + optimizer states)``, each per parameter.
+
+    ``weight_bytes`` are weights saved beside the master copy, 0 where that serves. Gradients are
+    not saved; the data loader's and random generators' states are small, and left out.
+
+    BLOOM, 176.2 billion parameters in bf16 with Adam and fp32 weights: 2.24 TiB, published as 2.3
+    TB (BigScience, "The technology behind BLOOM training"; its units are binary).
+    """
+    return num_params * (weight_bytes + master_bytes + state_bytes)
+
+
+def write_s(
+    num_bytes: float, storage_bytes_per_s: float, num_nodes: float, node_bytes_per_s: float
+) -> float:
+    """Seconds: ``bytes / min(storage_bytes_per_s, num_nodes · node_bytes_per_s)``.
+
+    Every rank writes its part of the states, so all nodes write at once; a node is limited by its
+    ports or by the links of its GPUs to the host, whichever is slower. Excludes metadata, names
+    of many files, and other jobs on the file system. Reading back takes as long.
+    """
+    return num_bytes / min(storage_bytes_per_s, num_nodes * node_bytes_per_s)
+
+
+def young_interval_s(stop_s: float, mtbf_s: float) -> float:
+    """Seconds of work between checkpoints: ``sqrt(2 · δ · M)``.
+
+    δ is the stop of one, M the mean time between failures of the job. First order: right where δ is
+    far below M. Source: Young, Communications of the ACM 17 (9), 1974.
+
+    >>> f"{young_interval_s(5 * 60, 24 * 3600) / 60:.0f} min"
+    '120 min'
+    """
+    return math.sqrt(2.0 * stop_s * mtbf_s)
+
+
+def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
+    """Seconds: ``sqrt(2δM) · [1 + (δ/2M)^(1/2) / 3 + (δ/2M) / 9] - δ``; M where δ is 2M or more.
+
+    δ is the stop of one checkpoint, M the mean time between failures of the job. Source: Daly,
+    Future Generation Computer Systems 22, 2006, equation 37; within 0.2 % of the exact optimum of
+    time_factor below δ = M/2. His figures 3 to 5, for δ of 5 min: 117, 57 and 9.1 min.
+
+    >>> [f"{daly_interval_s(300.0, hours * 3600) / 60:.1f} min" for hours in (24, 6, 0.25)]
+    ['116.7 min', '56.7 min', '9.1 min']
+    """
+    share = stop_s / (2.0 * mtbf_s)
+    if share >= 1.0:
+        return mtbf_s
+    series = 1.0 + math.sqrt(share) / 3.0 + share / 9.0
+    return young_interval_s(stop_s, mtbf_s) * series - stop_s
+
+
+def node_mtbf_s(gpus_per_node: float) -> float:
+    """Mean seconds between failures of a node: ``54 d · 16,384 / 419 / gpus_per_node``.
+
+    Failures in proportion to GPUs: three quarters of those of Llama 3 were of GPUs, their memory,
+    links and network (arXiv 2407.21783, table 5). New or old machines fail several times as often.
+
+    >>> f"{node_mtbf_s(8) / 86400:.0f} days"
+    '264 days'
+    """
+    return 54.0 * DAY_S * FAILING_GPUS / FAILURES / gpus_per_node
+
+
+def time_factor(interval_s: Array | float, stop_s: float, restart_s: float, mtbf_s: float) -> Array:
+    """Elapsed over useful time: ``M · e^(R/M) · (e^((τ+δ)/M) - 1) / τ``.
+
+    After every τ of work a checkpoint stops the job for δ. A failure, every M in the mean and also
+    while it restarts or writes, throws it back to the last checkpoint after a restart of R. Exact
+    for failures without memory and many checkpoints; infinite where nothing is ever done. Source:
+    Daly, Future Generation Computer Systems 22, 2006, his complete cost function.
+
+    As in his figure 4, M of 6 h, R of 10 min, δ of 5 min: at the best interval 500 h of work take
+
+    >>> f"{500 * time_factor(57 * 60, 300, 600, 6 * 3600):.0f} h"
+    '610 h'
+
+    OPT-175B, 25.0 days of iterations (300B tokens at 147 TFLOP/s on each of 992 A100, arXiv
+    2205.01068), was restarted 53 times in 56 days (a talk of its authors). Ten minutes each
+    explain 25.7 days; the 56 need 20 hours each:
+
+    >>> [f"{25 * time_factor(1900, 20, R, 56 * 86400 / 53):.1f} days" for R in (600, 20 * 3600)]
+    ['25.7 days', '56.2 days']
+
+    Llama 3 405B: an effective training time of more than 90 % (arXiv 2407.21783, section 3.3.4),
+    with a failure every 3.1 h; of checkpoints of 2.8 s, restarts of ten minutes and the best
+    interval
+
+    >>> f"{1 / time_factor(252, 2.8, 603, node_mtbf_s(8) / 2048):.1%}"
+    '92.6%'
+    """
+    with np.errstate(over="ignore"):
+        again = np.expm1((np.asarray(interval_s) + stop_s) / mtbf_s)
+        return np.asarray(mtbf_s * np.exp(restart_s / mtbf_s) * again / interval_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +142,7 @@ class JobAssumptions:
     """Bandwidth of the file system, all nodes together."""
     node_mtbf_s: float | None = None
     """Mean seconds between failures of one node."""
-    restart_s: float = formulas.RESTART_S
+    restart_s: float = RESTART_S
     """Seconds from a failure until the checkpoint is loaded."""
     interval_s: float | None = None
     """Seconds of work between checkpoints."""
@@ -123,12 +236,12 @@ class Job:
     @cached_property
     def checkpoint_bytes(self) -> float:
         """Bytes of one checkpoint."""
-        return formulas.checkpoint_bytes(self.saved_params, *self.bytes_per_param)
+        return checkpoint_bytes(self.saved_params, *self.bytes_per_param)
 
     @property
     def storage_bytes_per_s(self) -> float:
         """Bandwidth of the file system: as given, or Llama 3's per GPU."""
-        usual = formulas.STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
+        usual = STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
         return self.terms.storage_bytes_per_s or usual
 
     @property
@@ -141,7 +254,7 @@ class Job:
     def write_s(self) -> float:
         """Seconds to write one checkpoint, and to read one back."""
         rates = (self.storage_bytes_per_s, self.num_nodes, self.node_bytes_per_s)
-        return formulas.write_s(self.checkpoint_bytes, *rates)
+        return write_s(self.checkpoint_bytes, *rates)
 
     @cached_property
     def stop_s(self) -> float:
@@ -158,7 +271,7 @@ class Job:
     @property
     def node_mtbf_s(self) -> float:
         """Between failures of one node: as given, or Llama 3's by its GPUs."""
-        return self.terms.node_mtbf_s or formulas.node_mtbf_s(self.node.num_accelerators)
+        return self.terms.node_mtbf_s or node_mtbf_s(self.node.num_accelerators)
 
     @property
     def mtbf_s(self) -> float:
@@ -177,12 +290,12 @@ class Job:
     @property
     def young_s(self) -> float:
         """Interval by Young."""
-        return formulas.young_interval_s(self.stop_s, self.mtbf_s)
+        return young_interval_s(self.stop_s, self.mtbf_s)
 
     @property
     def daly_s(self) -> float:
         """Interval by Daly."""
-        return formulas.daly_interval_s(self.stop_s, self.mtbf_s)
+        return daly_interval_s(self.stop_s, self.mtbf_s)
 
     @cached_property
     def interval_iterations(self) -> int:
@@ -200,7 +313,7 @@ class Job:
     def factor(self) -> float:
         """Elapsed over useful time."""
         spans_s = (self.interval_s, self.stop_s, self.lost_s, self.mtbf_s)
-        return float(formulas.time_factor(*spans_s))
+        return float(time_factor(*spans_s))
 
     def check(self) -> None:
         """Raise InputError where the job is less than an iteration, or never ends."""

@@ -17,8 +17,7 @@ from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
-from planner.frameworks.optimizers import ADAM
-from planner.frameworks.registry import FRAMEWORKS, load_traits
+from planner.frameworks.registry import ADAM, FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
 from planner.layers.adapters import training_problem
 from planner.query.traits import profile_problem, settings_mapping, settings_of

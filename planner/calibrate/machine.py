@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from planner.calibrate.figures import Base, Figure
-from planner.calibrate.fit import Calibration, FormulaFit, fit_formula, own_errors
+from planner.calibrate.fit import Base, Calibration, Figure, FormulaFit, fit_formula, own_errors
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES, table_points, work_of
 from planner.calibrate.rows import Measured, Table, What
 from planner.catalog import PLAIN_FABRIC

@@ -19,8 +19,7 @@ from planner.notes import Problems
 from planner.report.files import check_writable, check_yaml, write_atomically
 
 if TYPE_CHECKING:
-    from planner.calibrate.figures import Base
-    from planner.calibrate.fit import Calibration
+    from planner.calibrate.fit import Base, Calibration
     from planner.calibrate.rows import Table
 
 
@@ -148,8 +147,8 @@ def _fitted(
     words: list[str], taken: "tuple[str, Table] | None", model: str | None, config: str | None
 ) -> "Calibration":
     """The catalog's machine fitted to the points of files, and of what was measured now."""
-    from planner.calibrate.figures import read_base
     from planner.calibrate.fit import calibrate as fit
+    from planner.calibrate.fit import read_base
     from planner.calibrate.points import Point, table_points
     from planner.calibrate.read import points_of
     from planner.query.from_file import Request
@@ -177,7 +176,7 @@ def _measured_now(
     Those but the first leave the program here, and say nothing. Raises InputError for what cannot
     be measured, or written, before anything is measured.
     """
-    from planner.calibrate.figures import read_base
+    from planner.calibrate.fit import read_base
     from planner.calibrate.rows import table_text
 
     is_first = os.environ.get("RANK", "0") == "0"

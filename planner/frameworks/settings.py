@@ -5,8 +5,13 @@ from dataclasses import replace
 
 from planner.cost.launches import HOST_SHARES
 from planner.errors import InputError
-from planner.frameworks.optimizers import load_optimizer
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
+from planner.frameworks.registry import (
+    CURRENT,
+    FRAMEWORKS,
+    load_optimizer,
+    load_traits,
+    profile_names,
+)
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training

@@ -8,8 +8,7 @@ from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
 from planner.formats.format import CheckContext, Finding, ParsedConfig
-from planner.frameworks.optimizers import optimizer_names
-from planner.frameworks.registry import CURRENT, load_traits, profile_names
+from planner.frameworks.registry import CURRENT, load_traits, optimizer_names, profile_names
 from planner.frameworks.settings import (
     usual_mtp_layers,
     with_optimizer,

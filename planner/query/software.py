@@ -7,8 +7,13 @@ from functools import partial
 from planner.cost.context import Context
 from planner.formats.format import Format
 from planner.formats.registry import format_names, load_format
-from planner.frameworks.optimizers import optimizer_names
-from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, profile_names
+from planner.frameworks.registry import (
+    CURRENT,
+    FRAMEWORKS,
+    load_traits,
+    optimizer_names,
+    profile_names,
+)
 from planner.frameworks.settings import (
     usual_mtp_layers,
     with_optimizer,

@@ -6,8 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from planner.answers.job import Job, JobAssumptions
-from planner.answers.job_formulas import FAILING_GPUS, FAILURES
+from planner.answers.job import FAILING_GPUS, FAILURES, Job, JobAssumptions
 from planner.answers.row import Row, property_row, row_from
 from planner.answers.rows import InputsRow, PlanRow
 from planner.notes import Note

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.answers.row import Row, row_from, row_of
-from planner.calibrate.figures import Figure
-from planner.calibrate.fit import Calibration, OwnErrors
+from planner.calibrate.fit import Calibration, Figure, OwnErrors
 from planner.calibrate.rows import Table as Measurements
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction

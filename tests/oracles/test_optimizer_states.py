@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.frameworks.optimizers import load_optimizer
+from planner.frameworks.registry import load_optimizer
 from planner.spec.training import state_bytes
 
 MakeOptimizer = Callable[[Any, list[Any]], Any]

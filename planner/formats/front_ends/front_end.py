@@ -24,7 +24,7 @@ from planner.formats.trainer import keys
 from planner.formats.trainer.format import is_json, names_in
 from planner.formats.trainer.mapping import DEEPSPEED, REPLICATED, SUPPORT, engine, part, section_of
 from planner.formats.trainer.rules import rule as of_trainer
-from planner.frameworks.optimizers import optimizer_names
+from planner.frameworks.registry import optimizer_names
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
 from planner.spec.training import MAX_RANK, MODES, TARGETS, Mode, Target, Training, read_targets
 

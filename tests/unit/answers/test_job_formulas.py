@@ -5,8 +5,8 @@ import doctest
 import numpy as np
 import pytest
 
-from planner.answers import job_formulas
-from planner.answers.job_formulas import (
+from planner.answers import job
+from planner.answers.job import (
     checkpoint_bytes,
     daly_interval_s,
     node_mtbf_s,
@@ -113,6 +113,6 @@ def test_writing_is_limited_by_the_file_system_or_by_the_nodes() -> None:
 
 
 def test_examples_of_the_docstrings_hold() -> None:
-    found = doctest.testmod(job_formulas)
+    found = doctest.testmod(job)
     assert found.attempted >= 6
     assert found.failed == 0

@@ -9,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.figures import (
+from planner.calibrate.fit import (
     BY_BASIS,
     FIGURES,
     Base,
+    Calibration,
     Figure,
+    calibrate,
+    cluster_text,
+    fit_formula,
     known,
     read_base,
     with_factors,
 )
-from planner.calibrate.fit import Calibration, calibrate, cluster_text, fit_formula
 from planner.calibrate.points import (
     Place,
     Point,

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tables import ADAM_BYTES_PER_S, ALL_REDUCE, MACHINE, TRUTH, at, blank, synthetic
 
-from planner.calibrate.figures import known, read_base
-from planner.calibrate.fit import Calibration, machine_text
+from planner.calibrate.fit import Calibration, known, machine_text, read_base
 from planner.calibrate.machine import machine_of
 from planner.calibrate.rows import Table
 from planner.catalog.clusters import load_cluster

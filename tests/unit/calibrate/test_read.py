@@ -6,7 +6,7 @@ import pytest
 from tables import synthetic
 
 from planner.answers.collective import planned_s
-from planner.calibrate.figures import Base, read_base
+from planner.calibrate.fit import Base, read_base
 from planner.calibrate.points import Place, Point, Reading
 from planner.calibrate.read import points_of
 from planner.calibrate.rows import table_text

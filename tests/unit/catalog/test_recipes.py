@@ -12,8 +12,7 @@ from planner.catalog.hardware import list_names
 from planner.catalog.recipes import COLUMNS, find_recipe, load_recipes, read_recipes, sources
 from planner.catalog.words import find_recipes
 from planner.errors import InputError
-from planner.frameworks.optimizers import optimizer_names
-from planner.frameworks.registry import load_traits, profile_names
+from planner.frameworks.registry import load_traits, optimizer_names, profile_names
 from planner.spec.training import Training
 
 TEXT = (

@@ -10,7 +10,7 @@ import yaml
 from planner.answers.base import Deadline
 from planner.answers.parameters import parameters
 from planner.answers.whatif import Case, first_plan
-from planner.calibrate.figures import read_base
+from planner.calibrate.fit import read_base
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.units import GB, GBIT_PER_S

@@ -1,8 +1,13 @@
 import pytest
 
 from planner.errors import InputError
-from planner.frameworks.optimizers import KINDS, load_optimizer, optimizer_figures, optimizer_names
-from planner.frameworks.registry import FRAMEWORKS
+from planner.frameworks.registry import (
+    FRAMEWORKS,
+    KINDS,
+    load_optimizer,
+    optimizer_figures,
+    optimizer_names,
+)
 from planner.spec.training import state_bytes
 
 OFFERED = [(name, framework) for framework in FRAMEWORKS for name in optimizer_names(framework)]

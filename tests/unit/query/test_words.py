@@ -10,8 +10,7 @@ from planner.cli.app import COMMANDS, app
 from planner.cli.options import known_clusters, known_frameworks, known_models, own_defaults
 from planner.errors import InputError
 from planner.formats.registry import format_names
-from planner.frameworks.optimizers import optimizer_names
-from planner.frameworks.registry import FRAMEWORKS
+from planner.frameworks.registry import FRAMEWORKS, optimizer_names
 from planner.notes import NoteKind
 from planner.query.query import Query
 from planner.query.resolve import resolve
