@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from planner.answers.base import Plan
 from planner.answers.execution import Iteration
 from planner.cost.passes import (
     ACTIVATIONS,
@@ -296,20 +295,3 @@ def _extent(found: Iteration, shown: Sequence[tuple[float, float]]) -> str:
     how = "stages wait at its end" if off <= 0.0 else "slices are drawn that much shorter"
     against = "" if abs(off) < 5e-4 else f" ({off:+.1%} of the estimate's; {how})"
     return f"{extent}, from an event simulation of the schedule{against}"
-
-
-def size_bars(points: Sequence[Plan], own: Plan) -> Chart:
-    """Seconds of an iteration on every number of GPUs, with the range of runs like it."""
-    bars = []
-    for plan in points:
-        made, gpus = plan.estimate, f"{plan.num_gpus:,} GPUs"
-        low, high = made.iter_time_s_lower, made.iter_time_s_upper
-        label = f"this: {gpus}" if plan.num_gpus == own.num_gpus else gpus
-        lengths = {"accent": low, "wait": high - low}
-        bars.append((label, format_seconds(made.iter_time_s), lengths))
-    return Chart(
-        caption="The fastest plan of every useful number of GPUs for the same batch.",
-        legend={"accent": "the lower end of eight of ten runs like it", "wait": "to the upper end"},
-        bars=bars,
-        end=max(plan.estimate.iter_time_s_upper for plan in points),
-    )

@@ -18,7 +18,7 @@ from planner.errors import ExpressError
 from planner.formats.format import Format, OutputFile
 from planner.launchers.launcher import Launcher
 from planner.limits import printable
-from planner.report.charts import memory_bars, schedule_chart, size_bars, time_bars
+from planner.report.charts import memory_bars, schedule_chart, time_bars
 from planner.report.emitted import README, PlanText, decisions, output_files
 from planner.report.explain import ledger_table
 from planner.report.table import Table, text_table
@@ -72,7 +72,7 @@ def describe(
     not_drawn = too_long(strategy)
     found = None if not_drawn else iteration(plan)
     points = (answer.frontier or answer.ladder) if answer else ()
-    proved, has_frontier = answer is not None and answer.proved_optimal, len(points) > 1
+    proved = answer is not None and answer.proved_optimal
     by_gpus = sorted(points, key=lambda each: -each.strategy.num_gpus)
     others = list[Plan]()
     if answer:
@@ -116,8 +116,7 @@ def describe(
         "ledger": ledger_table(stage_ledger(price(context, strategy), fullest), 40),
         "proof": "best under the model, as was proved" if proved else "not proved best",
         "others": _layouts([plan, *others[:8]]) if others else None,
-        "frontier": size_bars(by_gpus, plan) if has_frontier else None,
-        "frontier_points": _layouts(by_gpus) if has_frontier else None,
+        "frontier": _layouts(by_gpus) if len(by_gpus) > 1 else None,
         "trust": (range_line(estimate), nearby, mfu_line(plan)),
         "assumed": assumptions_line(context, [strategy]),
         "notes": [str(note) for note in answer.notes] if answer else (),

@@ -140,7 +140,8 @@ def test_other_layouts_and_the_frontier_follow_a_search(plan: Plan) -> None:
         seconds = other.estimate.iter_time_s
         change = f"{seconds / own_s - 1.0:+.1%}"
         assert any({format_seconds(seconds), change} <= set(row) for row in read.rows)
-    assert read.tags.count("svg") == 2 * 4 + 1 + len(found.frontier)
+    assert read.tags.count("svg") == 2 * 4 + 1
+    assert all(any(f"{each.num_gpus}" in row for row in read.rows) for each in found.frontier)
     assert len(read.ids) == len(set(read.ids))
 
 
