@@ -288,11 +288,6 @@ class Job:
         return self.terms.restart_s + times * self.write_s
 
     @property
-    def young_s(self) -> float:
-        """Interval by Young."""
-        return young_interval_s(self.stop_s, self.mtbf_s)
-
-    @property
     def daly_s(self) -> float:
         """Interval by Daly."""
         return daly_interval_s(self.stop_s, self.mtbf_s)

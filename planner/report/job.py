@@ -64,10 +64,8 @@ def _grounds(job: Job) -> Iterator[str]:
         f"A checkpoint has {format_count(job.saved_params)} parameters of {weights:g} bytes in "
         f"weights, {master:g} in a master copy and {states:.3g} in optimizer states."
     )
-    yield (
-        f"Interval by Young {format_seconds(job.young_s)}, by Daly {format_seconds(job.daly_s)}. "
-        f"Elapsed over useful time {job.factor:.4f}."
-    )
+    daly = format_seconds(job.daly_s)
+    yield f"Interval by Daly {daly}; elapsed over useful time {job.factor:.4f}."
     per_node = _decimal(job.node_bytes_per_s)
     yield f"A node writes at most {per_node}/s: its ports, or its GPUs' links to the host."
     yield f"Energy: {ENERGY_INCLUDES}."
@@ -90,7 +88,9 @@ def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: boo
     if verbose:
         show(console, Text(), *_grounds(job), *note_lines(notes, assumed=True))
     else:
-        show(console, Text("-v adds the plan, Young and Daly, and what is left out.", "dim"))
+        show(
+            console, Text("-v adds the plan, what a checkpoint holds, and what is left out.", "dim")
+        )
 
 
 class _Around(Row):
