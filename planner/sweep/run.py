@@ -72,7 +72,10 @@ def run(
     partial = target.with_suffix(".partial")
     known = {**_rows_by_key(target), **_rows_by_key(partial)}
     cells = [(key_of(cell.query), cell) for cell in sweep.cells()]
-    tasks = {key: Task(key=key, query=cell.query) for key, cell in cells if key not in known}
+    tasks = {}
+    for key, cell in cells:
+        if key not in known:
+            tasks[key] = Task(key=key, query=cell.query)
     num_known = len({key for key, _ in cells} & known.keys())
     progress(0, len(tasks), num_known)
     found: dict[str, Row] = dict(known)
@@ -93,7 +96,7 @@ def run(
     for key, cell in cells:
         asked = dict(zip(columns, cell.values, strict=True))
         rows.append({**asked, **found[key], **asked, "command": cell.command, "key": key})
-    axes = {name: axis.values for name, axis in zip(columns, sweep.axes, strict=True)}
+    axes = {name: tuple(axis.values) for name, axis in zip(columns, sweep.axes, strict=True)}
     return Results(path=str(target), axes=axes, rows=tuple(rows)), num_known
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
@@ -33,8 +33,8 @@ class Axis:
     """An option and its values, in the order of the file."""
 
     name: str  # as on the command line, without hyphens in front: seq-len
-    values: tuple[Value, ...]  # as they were read; None leaves the option out
-    given: tuple[Any, ...]  # the same as keywords of a Query take them
+    # As they were read, None leaves the option out; and as keywords of a Query take them.
+    values: Mapping[Value, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +70,16 @@ class Sweep:
 
     def cells(self) -> Iterator[Cell]:
         """Yield all cells, the last axis fastest."""
-        return map(self.cell, product(*(range(len(axis.values)) for axis in self.axes)))
+        return map(self.cell, product(*(axis.values.items() for axis in self.axes)))
 
-    def cell(self, places: Sequence[int]) -> Cell:
-        """Return the cell at these positions along the axes."""
-        chosen = list(zip(self.axes, places, strict=True))
-        model, cluster, *options = [axis.given[place] for axis, place in chosen]
-        names = [axes_by_name()[axis.name].name for axis in self.axes[len(PLACES) :]]
-        said = {name: value for name, value in zip(names, options, strict=True) if value != ()}
-        values = tuple(axis.values[place] for axis, place in chosen)
+    def cell(self, chosen: Sequence[tuple[Value, Any]]) -> Cell:
+        """Return the cell with these values, one of each axis."""
+        values, keywords = zip(*chosen, strict=True)
+        model, cluster, *options = keywords
+        said = {}
+        for axis, keyword in zip(self.axes[len(PLACES) :], options, strict=True):
+            if keyword != ():
+                said[axes_by_name()[axis.name].name] = keyword
         return Cell(values=values, query=Query.of(model, cluster, **said))
 
 
@@ -152,7 +153,7 @@ def _axis(problems: Problems, name: str, given: object) -> Axis:
             if value in read:
                 problems.add(key, f"{brief(one)} is given twice")
             read[value] = keyword
-    return Axis(name=name, values=tuple(read), given=tuple(read.values()))
+    return Axis(name=name, values=read)
 
 
 def _place(name: str, given: object) -> tuple[Value, str]:
@@ -199,20 +200,22 @@ def check_values(sweep: Sweep, path: Path) -> None:
     A value that is wrong in some cells only, such as fp8 on an A100, is refused in those alone.
     """
     problems = Problems(str(path))
+    choices = [list(axis.values.items()) for axis in sweep.axes]
     for number, axis in enumerate(sweep.axes[len(PLACES) :], start=len(PLACES)):
-        for place in range(len(axis.values)):
-            base = [0] * len(sweep.axes)
-            base[number] = place
-            cells = [base]
-            for other, values in enumerate(sweep.axes):
+        for place, value in enumerate(choices[number]):
+            first = [own[0] for own in choices]
+            first[number] = value
+            wrong = _own_problems(sweep.cell(first).query, axis.name)
+            if not wrong:
+                continue
+            others = []
+            for other, own in enumerate(choices):
                 if other != number:
-                    changed = range(1, len(values.values))
-                    cells += [[*base[:other], each, *base[other + 1 :]] for each in changed]
+                    others += [[*first[:other], each, *first[other + 1 :]] for each in own[1:]]
             # so many are read before a value is said to be wrong in all of them
-            wrong = [_own_problems(sweep.cell(places).query, axis.name) for places in cells[:24]]
-            key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
-            if all(wrong):
-                problems.found += [_placed(each, problems.where, key) for each in wrong[0]]
+            if all(_own_problems(sweep.cell(cell).query, axis.name) for cell in others[:24]):
+                key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
+                problems.found += [_placed(each, problems.where, key) for each in wrong]
     problems.finish()
 
 
