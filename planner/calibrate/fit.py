@@ -197,11 +197,13 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     """
     priors = {key: each for key in FIGURES if (each := known(base, key))}
     # downwards: a fraction may stand at 1 already
-    slopes = _slopes(_errors(base.cluster, points, list(priors)), np.zeros(len(priors)), -STEP)
+    errors = _errors(base.cluster, points, list(priors))
+    slopes = _slopes(errors, np.zeros(len(priors)), -STEP)
     effects = dict(zip(priors, np.abs(slopes).T, strict=True))
     used = [key for key, effect in effects.items() if np.max(effect) > LEAST_EFFECT]
     errors = _errors(base.cluster, points, used)
-    theta, scales = np.zeros(len(used)), np.array([priors[key].deviation for key in used])
+    theta = np.zeros(len(used))
+    scales = np.array([priors[key].deviation for key in used])
     most = [1.0 / priors[key].value if key.endswith("fraction") else np.inf for key in used]
     # inverse variances: of the kind, shared by the points of a file
     noise = np.array([NOISE[point.kind] for point in points])

@@ -72,7 +72,9 @@ def machine_of(path: str, table: Table, out: Path) -> Calibration:
 def _accelerator(path: str, table: Table) -> list[Figure]:
     """Sizes, peaks, memory, and the fits of products and attention."""
     machine, rows = table.machine, table.of("product")
-    by_dtype = {row.dtype: [each for each in rows if each.dtype == row.dtype] for row in rows}
+    by_dtype: dict[str, list[Measured]] = {}
+    for row in rows:
+        by_dtype.setdefault(row.dtype, []).append(row)
     # the precision that was measured most is the one that training uses here
     usual = cast("Dtype", max(by_dtype, key=lambda name: len(by_dtype[name])))
     best = {name: max(own, key=attrgetter("flops_per_s")) for name, own in by_dtype.items()}
@@ -113,7 +115,8 @@ def _accelerator(path: str, table: Table) -> list[Figure]:
     found.append(Figure("accelerator.hbm_gb_per_s", rate, fastest.deviation, len(moving), note))
     kernels = table.of("add", "norm")
     shares = np.log([row.bytes_per_s / fastest.bytes_per_s for row in kernels])
-    share, spread = float(np.exp(np.mean(shares))), float(np.std(shares) / np.sqrt(len(shares)))
+    share = float(np.exp(np.mean(shares)))
+    spread = float(np.std(shares) / np.sqrt(len(shares)))
     note = "additions and norms into new tensors, mean of all sizes"
     found.append(Figure("accelerator.memory_bound_fraction", share, spread, len(kernels), note))
     found += _gemm(by_dtype[usual], spec, usual, launch_s)
@@ -303,12 +306,12 @@ def alpha_beta_fit(sizes: Array, moved: Array, seconds: Sequence[float]) -> Alph
     regimes, error = [one], one.error
     switch_bytes: tuple[float, ...] = ()
     for at in range(LEAST_POINTS, count - LEAST_POINTS + 1):
-        both = [_regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])]
-        squares = at * both[0].error ** 2 + (count - at) * both[1].error ** 2
+        small, large = _regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])
+        squares = at * small.error**2 + (count - at) * large.error**2
         joined = float(np.sqrt(squares / count))
         # a second regime is worth stating where it leaves less than 70 % of the error
         if joined < 0.7 * one.error and joined < error:
-            regimes, error = both, joined
+            regimes, error = [small, large], joined
             # somewhere between the two: their geometric mean
             switch_bytes = (float(np.sqrt(size[at - 1] * size[at])),)
     latency_s, bytes_per_s = zip(*(map(float, fit.values) for fit in regimes), strict=True)

@@ -96,7 +96,8 @@ class World:
 
 def join() -> World:
     """Join the processes that torchrun started; raises InputError where devices are unlike."""
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     per_node = int(os.environ.get("LOCAL_WORLD_SIZE", str(size)))
     host_memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -184,7 +185,8 @@ def timed(task: Task, action: Action, world: World) -> list[float]:
     first_s = max(*world.gathered(_once(task, action, world, 1)), 1e-9)
     # a device takes some thousand launches before the host has to wait for it
     inner = int(min(max(LEAST_S / first_s, 1.0), 1000))
-    repeats = min(max(int(BUDGET_S / (inner * first_s)), REPEATS[0]), REPEATS[1])
+    fewest, most = REPEATS
+    repeats = min(max(int(BUDGET_S / (inner * first_s)), fewest), most)
     every = world.gathered([_once(task, action, world, inner) for _ in range(repeats)])
     if task.ranks is None:
         return [value for each in every for value in each]

@@ -183,7 +183,8 @@ class Reading:
             raise self.place.refuse(f"{accelerator.name} has no peak in {precision}")
         rate = 2.0 * m * n * k / self.measured
         self._check(f"{precision} product", rate, "the peak is", peak, TERA, "TFLOP/s")
-        gemm = Gemm(m=np.array(float(m)), n=np.array(float(n)), k=np.array(float(k)))
+        rows, columns, inner = (np.array(float(side)) for side in (m, n, k))
+        gemm = Gemm(m=rows, n=columns, k=inner)
 
         def predict(machine: ClusterSpec) -> float:
             return float(product_s(gemm, machine.accelerator, precision))
@@ -265,8 +266,10 @@ def table_points(path: str, table: Table, cluster: ClusterSpec) -> Iterator[Poin
     if machine.per_node > inside:
         message = f"was measured on {machine.per_node} a node; {cluster.node.name} has {inside}"
         raise InputError.single(path, "# per_node", message)
-    for line, row in zip(table.lines or range(1, len(table.rows) + 1), table.rows, strict=True):
-        point = _row_point(Reading(Place(path=path, line=line), row.time_s, cluster), row, machine)
+    lines = table.lines or range(1, len(table.rows) + 1)
+    for line, row in zip(lines, table.rows, strict=True):
+        reading = Reading(Place(path=path, line=line), row.time_s, cluster)
+        point = _row_point(reading, row, machine)
         if point is not None:
             yield point
 

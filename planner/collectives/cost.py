@@ -74,7 +74,8 @@ def cost_of(num_bytes: Number, num_ranks: Number, link: Link, steps: Steps) -> C
     """
     size = np.asarray(num_bytes, dtype=float)
     works = (size > 0) & (np.asarray(num_ranks) > 1)
-    rounds, sent = np.where(works, steps.rounds, 0.0), np.where(works, steps.sent * size, 0.0)
+    rounds = np.where(works, steps.rounds, 0.0)
+    sent = np.where(works, steps.sent * size, 0.0)
     path = sent if steps.path is None else np.where(works, steps.path * size, 0.0)
     waits = link.latency_s + np.maximum(np.asarray(steps.messages) - 1.0, 0.0) * link.issue_s
     seconds = rounds * waits + path / link.bytes_per_s

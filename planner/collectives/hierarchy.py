@@ -250,6 +250,7 @@ def on_levels(
         waits = [number * level.latency_s for number, level in zip(rounds, levels, strict=True)]
         streams = [time - wait for time, wait in zip(times, waits, strict=True)]
         seconds = np.add.reduce(waits) + np.maximum.reduce(streams)
+    slowest = int(np.argmax([np.ravel(time)[0] for time in times]))
     return HierarchyCost(
         algorithm=name,
         total=CollectiveCost(
@@ -258,5 +259,5 @@ def on_levels(
             sent_bytes=np.add.reduce([share.sent_bytes for share in shares]),
         ),
         levels=tuple(shares),
-        bottleneck=levels[int(np.argmax([np.ravel(time)[0] for time in times]))].name,
+        bottleneck=levels[slowest].name,
     )
