@@ -14,6 +14,7 @@ from planner.errors import InputError
 from planner.layers.adapters import adapter_params
 from planner.layers.parameters import (
     Parts,
+    count_active_parameters,
     count_parameters,
     embedding_params,
     head_params,
@@ -132,6 +133,31 @@ def time_factor(interval_s: Array | float, stop_s: float, restart_s: float, mtbf
     with np.errstate(over="ignore"):
         again = np.expm1((np.asarray(interval_s) + stop_s) / mtbf_s)
         return np.asarray(mtbf_s * np.exp(restart_s / mtbf_s) * again / interval_s)
+
+
+def learning_rates(
+    num_params: float, total_tokens: float, batch_tokens: float
+) -> tuple[float, float]:
+    """Peak learning rates of AdamW for a batch, by DeepSeek's law and by Step Law.
+
+    With N parameters without embeddings and ``C = 6 · N · tokens``: ``0.3118 · C^-0.1250`` at
+    batches of ``0.2920 · C^0.3271`` tokens (DeepSeek LLM, arXiv 2401.02954, equation 1), and
+    ``1.79 · N^-0.713 · tokens^0.307`` at ``0.58 · tokens^0.571`` (Step Law, arXiv 2503.04715).
+    Another batch scales with ``sqrt(batch / best)`` (Malladi et al. 2022, arXiv 2205.10287) up to
+    the critical one, ``22.91 · tokens^0.47`` (Zhang et al. 2024, arXiv 2410.21676). All were fitted
+    on a few billion parameters at most: where to begin, never a promise.
+
+    Llama 3 405B took 8e-5 with batches of 16M tokens (arXiv 2407.21783, table 3):
+
+    >>> [f"{rate:.1e}" for rate in learning_rates(401e9, 15.6e12, 16e6)]
+    ['9.6e-05', '9.6e-05']
+    """
+    flops = 6.0 * num_params * total_tokens
+    batch = min(batch_tokens, 22.91 * total_tokens**0.47)
+    deepseek = 0.3118 * flops**-0.1250 * math.sqrt(batch / (0.2920 * flops**0.3271))
+    step_best = 0.58 * total_tokens**0.571
+    step_law = 1.79 * num_params**-0.713 * total_tokens**0.307 * math.sqrt(batch / step_best)
+    return deepseek, step_law
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,6 +350,17 @@ class Job:
                 "{}; --checkpoint-interval, --restart, --storage-gb-per-s or fewer nodes change it"
             )
             raise InputError.single("command line", "--node-mtbf", message.format(*spans))
+
+    @property
+    def learning_rates(self) -> tuple[float, float] | None:
+        """Peaks of AdamW in pre-training; None of adapters, mixtures and other optimizers."""
+        context, model = self.plan.context, self.plan.context.model
+        is_adam = context.traits.optimizer.name.startswith("adam")
+        if context.traits.training.is_frozen or model.moe is not None or not is_adam:
+            return None
+        ends = _total(embedding_params(model)) + _total(head_params(model))
+        inner_params = count_active_parameters(model) - ends
+        return learning_rates(inner_params, self.total_tokens, context.job.tokens_per_iteration)
 
     @property
     def goodput(self) -> float:

@@ -41,7 +41,7 @@ def _rows(job: Job) -> dict[str, str]:
     energy = f"unknown: no power figure of {accelerator.name} is known (tdp_w)"
     if job.energy_kwh is not None:
         energy = f"{format_energy(job.energy_kwh)}: {accelerator.tdp_w:g} W a GPU all the time"
-    return {
+    rows = {
         "work": f"{format_seconds(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
         f"each, MFU {job.plan.estimate.mfu:.1%}); checkpoints and failures leave "
         f"{job.goodput:.1%} of the time for them (goodput)",
@@ -55,6 +55,11 @@ def _rows(job: Job) -> dict[str, str]:
         "input": f"{_decimal(job.input_bytes_per_s)}/s of {job.token_bytes}-byte tokens, "
         f"{_decimal(job.total_tokens * job.token_bytes)} in all",
     }
+    if job.learning_rates is not None:
+        low, high = sorted(job.learning_rates)
+        hint = "hint: DeepSeek's and Step Law, of AdamW"
+        rows["learning rate"] = f"try peaks of {low:.1e} to {high:.1e} ({hint})"
+    return rows
 
 
 def _grounds(job: Job) -> Iterator[str]:

@@ -71,12 +71,14 @@ def test_of_smaller_optimizer_states_less_is_saved() -> None:
     assert 0.5 < share < 0.6
 
 
-def test_of_adapters_only_they_are_saved() -> None:
+def test_of_adapters_only_they_are_saved_and_nothing_is_hinted() -> None:
     made = job("accelerate")
     training = Training(mode="lora", rank=16, targets=("q", "v"))
     adapters = with_traits(made, with_training(made.plan.context.traits, training))
     # q: 16 · (4096 + 4096), v: 16 · (4096 + 1024), 32 layers
     assert adapters.saved_params == 32 * 16 * (8192 + 5120)
+    assert adapters.learning_rates is None
+    assert made.learning_rates is not None
 
 
 def test_days_are_those_of_iterations_over_the_goodput() -> None:

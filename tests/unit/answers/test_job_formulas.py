@@ -9,6 +9,7 @@ from planner.answers import job
 from planner.answers.job import (
     checkpoint_bytes,
     daly_interval_s,
+    learning_rates,
     node_mtbf_s,
     time_factor,
     write_s,
@@ -110,6 +111,25 @@ def test_a_checkpoint_of_bloom_is_2_3_tb() -> None:
 def test_writing_is_limited_by_the_file_system_or_by_the_nodes() -> None:
     assert write_s(1e12, 1e11, 4, 5e10) == 10.0
     assert write_s(1e12, 1e12, 4, 5e10) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("num_params", "batch_tokens", "published"),
+    [(7.0e9, 4e6, 3e-4), (68.5e9, 4e6, 1.5e-4), (401e9, 16e6, 8e-5)],
+)
+def test_the_two_laws_are_on_both_sides_of_llama_3s_learning_rates_or_near(
+    num_params: float, batch_tokens: float, published: float
+) -> None:
+    # arXiv 2407.21783, table 3; 15.6T tokens, parameters without embeddings
+    rates = learning_rates(num_params, 15.6e12, batch_tokens)
+    assert 0.8 * min(rates) < published < max(rates)
+
+
+def test_the_learning_rate_grows_with_the_root_of_the_batch_up_to_the_critical_one() -> None:
+    small, larger = (learning_rates(7e9, 1e10, batch)[1] for batch in (1e5, 4e5))
+    assert larger == pytest.approx(2 * small)
+    # 22.91 · (1e10)^0.47 = 22.91 · 50,119 = 1.148e6
+    assert learning_rates(7e9, 1e10, 2e6) == learning_rates(7e9, 1e10, 1.2e6)
 
 
 def test_examples_of_the_docstrings_hold() -> None:

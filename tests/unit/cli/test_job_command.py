@@ -29,7 +29,7 @@ def test_the_verdict_comes_first(planner: Any) -> None:
     lines = run.out.splitlines()
     verdict = next(place for place, line in enumerate(lines) if "GPU-hours" in line)
     assert verdict < 4
-    for word in ("goodput", "failures", "checkpoints", "700 W a GPU"):
+    for word in ("goodput", "failures", "checkpoints", "700 W a GPU", "learning rate"):
         assert word in run.out
 
 
