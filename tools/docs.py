@@ -34,7 +34,6 @@ from tools.job_docs import formulas_of_a_job
 from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.parallelism import PICTURES
-from tools.picture import memory_picture
 from tools.schedules import schedule_pictures, schedules_table
 from tools.screen import screen_picture
 from tools.time_docs import time_formulas
@@ -71,7 +70,6 @@ def generated() -> dict[Path, Callable[[], str]]:
     """Every page and picture with a generated part, and what makes it as it should be."""
     makers: dict[Path, Callable[[], str]] = {
         DOCS / "formulas.md": formulas_page,
-        DOCS / "memory.svg": memory_picture,
         DOCS / "screen.svg": screen_picture,
     }
     for name, draw in PICTURES.items():

@@ -1,51 +1,39 @@
-"""Draws the pictures of docs/parallelism.md: what each kind of parallelism does to one GPU."""
+"""Draws the pictures of docs/parallelism.md: what each kind of parallelism does to one GPU.
 
-from collections.abc import Callable, Mapping, Sequence
+Bytes, seconds and colours are those of the page that ``planner export --to html`` writes. Pictures
+are as wide as a phone and follow the reader's light or dark theme.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from html import escape
 from typing import Any
 
+import planner
+from planner.answers.base import Plan
+from planner.answers.execution import Iteration, iteration
 from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.cost.ledger import stage_ledgers
-from planner.cost.stage_model import price
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_recompute_modules
+from planner.report.charts import MEMORY_TITLES, TIME_TITLES, Chart, peak_groups, stage_seconds
 from planner.schedules.simulate import Simulation
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
 from planner.units import GIB
+from tools.pages import ROOT
 from tools.schedules import unit_simulation
 
-WIDTH, LEFT, RIGHT, ROW, TOP = 760.0, 200.0, 160.0, 30.0, 34.0
-LEGEND = 18.0  # height of one of its lines
-# What the items of memory and of time are drawn as, by the first part of their name.
-BYTES = {
-    "weights": ("weights", "#4c78a8"),
-    "gradients": ("gradients", "#72b7b2"),
-    "optimizer": ("optimizer states", "#9ecae9"),
-    "activations": ("activations", "#f58518"),
-    "transient": ("transients", "#e45756"),
-    "": ("context, communicators, buffers", "#b8b8b8"),
-}
-SECONDS = {
-    "compute": ("compute", "#4c78a8"),
-    "recompute": ("recomputation", "#f58518"),
-    "tensor_parallel": ("tensor parallel", "#e45756"),
-    "context_parallel": ("context parallel", "#b279a2"),
-    "expert_parallel": ("expert all-to-all", "#ff9da6"),
-    "pipeline": ("pipeline bubble", "#54a24b"),
-    "data_parallel": ("gradient and weight collectives", "#72b7b2"),
-    "sharding": ("gradient and weight collectives", "#72b7b2"),
-    "offload": ("transfers to the host, its step", "#eeca3b"),
-    "": ("optimizer step, other", "#b8b8b8"),
-}
-Part = tuple[str, str]  # title and colour
-Bar = Mapping[Part, float]
+WIDTH, EDGE, TOP = 400.0, 8.0, 30.0
+ROW, BAR, LEGEND = 42.0, 18.0, 18.0  # a label with its bar, the bar alone, a line of the legend
+TEMPLATE = ROOT / "planner" / "report" / "page.html.j2"
+COLOUR = re.compile(r"--(\w+): light-dark\((#\w+), (#\w+)\)")
+Bar = Mapping[str, float]  # lengths by colour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +46,8 @@ class Case:
     seq_len: int = 8192
     global_batch: int = 64
 
-    def priced(self, layout: Mapping[str, Any]) -> tuple[Context, Strategy]:
-        """Fill in a layout; ``modules`` are those that selective recomputation repeats."""
+    def drawn(self, layout: Mapping[str, Any]) -> Iteration:
+        """An iteration of a layout; ``modules`` are those that selective recomputation repeats."""
         given = dict(layout)
         modules = given.pop("modules", ())
         traits = load_traits(self.framework)
@@ -69,92 +57,99 @@ class Case:
             cluster=load_cluster(self.cluster),
             traits=with_recompute_modules(traits, modules) if modules else traits,
         )
-        return resolve(context, requested(**given))
+        return drawn(*resolve(context, requested(**given)))
 
-    def memory(self, layout: Mapping[str, Any]) -> Bar:
-        """GiB on the GPU with the highest peak, by what they hold."""
-        ledgers = stage_ledgers(price(*self.priced(layout)))
-        fullest = max(ledgers, key=lambda each: each.peak_bytes)
-        return by_part(BYTES, {item.name: item.num_bytes / GIB for item in fullest.items})
+    def memory(self, title: str, layouts: Mapping[str, Mapping[str, Any]]) -> str:
+        """Draw the GiB of the fullest GPU under several layouts, by what they hold."""
+        limit = load_cluster(self.cluster).accelerator.hbm_bytes / GIB
+        bars = []
+        for label, layout in layouts.items():
+            curves = self.drawn(layout).curves
+            row = max(map(peak_groups, curves), key=lambda groups: sum(groups.values()))
+            total = sum(row.values())
+            bars.append((label, f"{total:.1f} GiB{', does not fit' * (total > limit)}", row))
+        legend = {**MEMORY_TITLES, "limit": f"HBM, {limit:.1f} GiB"}
+        return picture(Chart(caption=title, legend=legend, bars=bars, limit=limit))
 
-    def time(self, layout: Mapping[str, Any]) -> Bar:
-        """Seconds of an iteration, the mean over stages, by what they are spent on."""
-        items = estimate(*self.priced(layout)).pipeline_time
-        return by_part(SECONDS, {name: item.exposed_s for name, item in items.items()})
-
-
-def by_part(parts: Mapping[str, Part], items: Mapping[str, float]) -> Bar:
-    """Sum items by the first part of their names."""
-    sums = dict.fromkeys(parts.values(), 0.0)
-    for name, size in items.items():
-        sums[parts.get(name.partition(".")[0], parts[""])] += size
-    return sums
+    def time(self, title: str, layouts: Mapping[str, Mapping[str, Any]]) -> str:
+        """Draw the seconds of an iteration under several layouts, by what they are spent on."""
+        return time_picture(title, [(name, self.drawn(each)) for name, each in layouts.items()])
 
 
-def bars(title: str, rows: Mapping[str, Bar], unit: str, limit: float = 0.0) -> str:
-    """Draw one bar per row, and a dashed line at the limit where there is one."""
-    totals = [sum(row.values()) for row in rows.values()]
-    scale = (WIDTH - LEFT - RIGHT) / max(*totals, limit)
-    used = list(dict.fromkeys(part for row in rows.values() for part in row if row[part] > 0))
-    legend_rows = (len(used) + 2) // 3
-    height = TOP + ROW * len(rows) + LEGEND * (legend_rows + (limit > 0)) + 8
-    lines = head(title, height)
-    for number, (label, row) in enumerate(rows.items()):
-        y, x = TOP + ROW * number, LEFT
-        lines.append(text(LEFT - 8, y + 16, label, "end"))
-        for (_, colour), size in row.items():
-            if size > 0:
-                width = size * scale
-                lines.append(
-                    f'<rect x="{x:.1f}" y="{y:.0f}" width="{width:.1f}" height="22" '
-                    f'fill="{colour}"/>'
-                )
-                x += width
-        total = sum(row.values())
-        fits = "" if not limit or total <= limit else ", does not fit"
-        lines.append(text(x + 6, y + 16, f"{total:.3g} {unit}{fits}"))
-    if limit:
-        x, bottom = LEFT + limit * scale, TOP + ROW * len(rows)
-        lines.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 6}" y2="{bottom}" stroke="#222" '
-            'stroke-dasharray="4 3"/>'
-        )
-        lines.append(text(x, bottom + 12, f"HBM {limit:.1f} GiB", "middle"))
-    for number, (name, colour) in enumerate(used):
-        x = 16 + 245 * (number % 3)
-        y = height - 8 - LEGEND * (legend_rows - number // 3 - 1)
-        lines.append(f'<rect x="{x}" y="{y - 10:.0f}" width="11" height="11" fill="{colour}"/>')
-        lines.append(text(x + 17, y, name))
-    return "\n".join([*lines, "</svg>"]) + "\n"
+def drawn(context: Context, strategy: Strategy) -> Iteration:
+    """One iteration of a layout."""
+    priced = estimate(context, strategy)
+    plan = Plan(context=context, strategy=strategy, estimate=priced, is_optimal=False)
+    return iteration(plan)
 
 
-def head(title: str, height: float) -> list[str]:
-    """Open a picture."""
-    return [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height:.0f}" '
-            'font-family="sans-serif" font-size="12">'
-        ),
-        f'<rect width="{WIDTH:.0f}" height="{height:.0f}" fill="white"/>',
-        f'<text x="16" y="20" font-size="14">{escape(title)}</text>',
-    ]
+def time_picture(title: str, rows: Sequence[tuple[str, Iteration]]) -> str:
+    """Draw iterations, each the mean over its stages, by what they are spent on."""
+    bars = []
+    for label, found in rows:
+        stages = [stage_seconds(found, stage) for stage in range(len(found.curves))]
+        mean = {name: sum(each[name] for each in stages) / len(stages) for name in TIME_TITLES}
+        bars.append((label, f"{sum(mean.values()):.3g} s", mean))
+    legend = {**TIME_TITLES, "tail": "reduction, optimizer"}  # short enough for a phone
+    return picture(Chart(caption=title, legend=legend, bars=bars))
+
+
+@cache
+def style() -> str:
+    """The colours of the page's style sheet, for both themes."""
+    names = COLOUR.findall(TEMPLATE.read_text(encoding="utf-8"))
+    light, dark = (
+        ";".join(f"--{name}:{colours[theme]}" for name, *colours in names) for theme in (0, 1)
+    )
+    return (
+        f"<style>svg{{{light}}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}"
+        "text{fill:var(--ink)}</style>"
+    )
+
+
+def picture(chart: Chart) -> str:
+    """Draw one bar per row, its label above it, and a stroke at the limit where there is one."""
+    used = {name for _, _, row in chart.bars for name, length in row.items() if length}
+    legend = {
+        name: title for name, title in chart.legend.items() if name in used or name == "limit"
+    }
+    longest = max(chart.limit, *(sum(row.values()) for _, _, row in chart.bars))
+    scale = (WIDTH - 2 * EDGE) / longest
+    below = TOP + ROW * len(chart.bars) + 4
+    parts = []
+    for number, (label, total, row) in enumerate(chart.bars):
+        y, x = TOP + ROW * number, EDGE
+        parts += [text(EDGE, y + 14, label), text(WIDTH - EDGE, y + 14, total, "end")]
+        for name, length in row.items():
+            if length:
+                parts.append(box(x, y + 20, length * scale, BAR, name))
+                x += length * scale
+        if chart.limit:
+            parts.append(box(EDGE + chart.limit * scale - 1, y + 17, 2, BAR + 6, "limit"))
+    for number, (name, title) in enumerate(legend.items()):
+        x, y = EDGE + WIDTH / 2 * (number % 2), below + LEGEND * (number // 2)
+        parts += [box(x, y, 11, 11, name), text(x + 16, y + 10, title)]
+    return svg(chart.caption, below + LEGEND * ((len(legend) + 1) // 2), parts)
+
+
+def svg(title: str, height: float, parts: Sequence[str]) -> str:
+    """A picture with its title above its parts."""
+    size = f'viewBox="0 0 {WIDTH:g} {height:g}" font-family="sans-serif" font-size="13"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+    paper = f'<rect width="{WIDTH:g}" height="{height:g}" style="fill:var(--paper)"/>'
+    heading = f'<text x="{EDGE:g}" y="18" font-weight="bold">{escape(title)}</text>'
+    return "\n".join([head, style(), paper, heading, *parts, "</svg>"]) + "\n"
 
 
 def text(x: float, y: float, words: str, anchor: str = "start") -> str:
-    """Write words at a place."""
+    """Words at a place."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def memory_by(title: str, case: Case, layouts: Mapping[str, dict[str, Any]]) -> str:
-    """Draw the memory of several layouts of a job."""
-    rows = {label: case.memory(each) for label, each in layouts.items()}
-    return bars(title, rows, "GiB", load_cluster(case.cluster).accelerator.hbm_bytes / GIB)
-
-
-def time_by(title: str, case: Case, layouts: Mapping[str, dict[str, Any]]) -> str:
-    """Draw the time of several layouts of a job."""
-    rows = {label: case.time(each) for label, each in layouts.items()}
-    return bars(title, rows, "s")
+def box(x: float, y: float, width: float, height: float, colour: str) -> str:
+    """A rectangle in a colour of the style sheet."""
+    size = f'width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect x="{x:.1f}" y="{y:.1f}" {size} style="fill:var(--{colour})"/>'
 
 
 def degrees(name: str, values: Sequence[int], **others: int) -> dict[str, dict[str, Any]]:
@@ -165,30 +160,51 @@ def degrees(name: str, values: Sequence[int], **others: int) -> dict[str, dict[s
 def timelines() -> str:
     """Draw 1F1B with and without interleaving, as the event simulator runs them."""
     runs = {
-        f"1F1B, {vpp} chunk{'s' if vpp > 1 else ''} a GPU": unit_simulation("1f1b", vpp)
+        f"1F1B, {vpp} chunk{'s' * (vpp > 1)} of layers a stage": unit_simulation("1f1b", vpp)
         for vpp in (1, 2)
     }
-    end = max(run.makespan_s for run in runs.values())
-    block = TOP + 4 * 20 + 10
-    lines = head("A pipeline of 4 stages, 8 micro-batches: forward, backward, idle", 2 * block + 8)
-    for number, (title, run) in enumerate(runs.items()):
+    scale = (WIDTH - 2 * EDGE) / max(run.makespan_s for run in runs.values())
+    parts, y = [], TOP
+    for title, run in runs.items():
         bubble = run.makespan_s / max(run.busy_s) - 1.0
-        y = number * block + TOP + 12
-        lines.append(text(16, y, f"{title}: bubble {bubble:.0%} of the work"))
-        lines += _devices(run, y + 6, (WIDTH - 32) / end)
-    return "\n".join([*lines, "</svg>"]) + "\n"
+        parts.append(text(EDGE, y + 14, f"{title}: bubble {bubble:.0%} of the work"))
+        parts += devices(run, y + 22, scale)
+        y += 22 + 20 * len(run.runs) + 14
+    for number, (name, title) in enumerate((("forward", "forward"), ("backward", "backward"))):
+        x = EDGE + WIDTH / 2 * number
+        parts += [box(x, y, 11, 11, name), text(x + 16, y + 10, title)]
+    return svg("A pipeline of 4 stages, 8 micro-batches", y + 20, parts)
 
 
-def _devices(run: Simulation, top: float, scale: float) -> list[str]:
-    lines = []
-    for device, runs in enumerate(run.runs):
-        for start, stop, slot in runs:
-            colour = "#4c78a8" if slot[0][0] == "F" else "#72b7b2"
-            lines.append(
-                f'<rect x="{16 + start * scale:.1f}" y="{top + 20 * device:.0f}" '
-                f'width="{(stop - start) * scale - 1:.1f}" height="17" fill="{colour}"/>'
-            )
-    return lines
+def devices(run: Simulation, top: float, scale: float) -> Iterator[str]:
+    """A row per stage: its forwards and backwards, numbers where there is room."""
+    for device, slots in enumerate(run.runs):
+        y = top + 20 * device
+        for start, stop, slot in slots:
+            x, width = EDGE + start * scale, (stop - start) * scale - 0.7
+            yield box(x, y, width, 17, "forward" if slot[0].kind == "F" else "backward")
+            if slot[0].kind != "W" and width > 9:
+                number = f'font-size="10">{slot[0].micro_batch}'
+                yield f'<text x="{x + 2:.1f}" y="{y + 12:.0f}" {number}</text>'
+
+
+def choice() -> str:
+    """Draw the first answer as one kind of parallelism after the other is allowed."""
+    steps = {"DP with ZeRO": ("tp", "pp", "cp"), "+ TP": ("pp", "cp"), "+ PP": ("cp",), "+ CP": ()}
+    rows = []
+    for name, fixed in steps.items():
+        ones = dict.fromkeys(fixed, 1)
+        best = planner.plan(LARGE.model, LARGE.cluster, global_batch=512, fix=ones, top=1).best
+        rows.append((f"{name}: {words(best.strategy)}", drawn(best.context, best.strategy)))
+    return time_picture("Llama-3.1-70B on 64 H100: first answers", rows)
+
+
+def words(layout: Strategy) -> str:
+    """A layout in a few words: degrees, ZeRO stage, layers recomputed."""
+    found = [f"{name}{getattr(layout, name)}" for name in ("dp", "tp", "pp", "cp")]
+    recomputed = sum(layout.recompute_layers_per_stage)
+    note = f", {recomputed} layers recomputed" * bool(recomputed)
+    return f"{' '.join(each for each in found if each[2:] != '1')}, ZeRO-{layout.zero_stage}{note}"
 
 
 ONE_NODE = Case(model="llama3-8b", cluster="1xdgx-h100")
@@ -197,59 +213,48 @@ LARGE = Case(model="llama3.1-70b", cluster="8xdgx-h100", global_batch=512)
 LONG = Case(model="llama3-8b", cluster="4xdgx-h100", seq_len=65536, global_batch=32)
 EXPERTS = Case(model="mixtral-8x7b", cluster="8xdgx-h100", seq_len=4096, global_batch=256)
 ZERO: Mapping[str, dict[str, Any]] = {
-    "DP 32, each a whole copy": {"dp": 32, "zero_stage": 0},
-    "ZeRO-1: optimizer sharded": {"dp": 32, "zero_stage": 1},
-    "ZeRO-2: and gradients": {"dp": 32, "zero_stage": 2},
-    "ZeRO-3: and weights": {"dp": 32, "zero_stage": 3},
+    "DP 32, a whole copy on each": {"dp": 32, "zero_stage": 0},
+    "ZeRO-1: optimizer states sharded": {"dp": 32, "zero_stage": 1},
+    "ZeRO-2: gradients too": {"dp": 32, "zero_stage": 2},
+    "ZeRO-3: weights too": {"dp": 32, "zero_stage": 3},
 }
+BY_TP = degrees("tp", (1, 2, 4, 8), pp=4)
 KEPT: Mapping[str, dict[str, Any]] = {
-    "everything kept": {"tp": 2},
+    "nothing recomputed": {"tp": 2},
     "selective: norms and MLP": {
         "tp": 2,
         "recompute": "selective",
         "modules": ("layernorm", "mlp"),
     },
-    "full: the input of a layer": {"tp": 2, "recompute": "full"},
+    "full: a layer keeps its input": {"tp": 2, "recompute": "full"},
 }
 HELD: Mapping[str, dict[str, Any]] = {
-    "on the GPU": {"dp": 8, "recompute": "full"},
-    "optimizer on the host": {"dp": 8, "recompute": "full", "offload": "optimizer:host"},
+    "optimizer states on the GPU": {"dp": 8, "recompute": "full"},
+    "in host memory": {"dp": 8, "recompute": "full", "offload": "optimizer:host"},
 }
 PICTURES: Mapping[str, Callable[[], str]] = {
-    "zero": partial(memory_by, "Llama-3-8B on 32 H100, memory of one GPU", BY_ZERO, ZERO),
-    "tensor": partial(
-        memory_by,
-        "Llama-3.1-70B on 64 H100, PP 4: memory of one GPU by tensor parallelism",
-        LARGE,
-        degrees("tp", (1, 2, 4, 8), pp=4),
-    ),
-    "tensor-time": partial(
-        time_by,
-        "The same layouts: seconds of an iteration",
-        LARGE,
-        degrees("tp", (1, 2, 4, 8), pp=4),
-    ),
+    "zero": partial(BY_ZERO.memory, "Llama-3-8B on 32 H100: memory of one GPU", ZERO),
+    "tensor": partial(LARGE.memory, "Llama-3.1-70B on 64 H100, PP 4: memory", BY_TP),
+    "tensor-time": partial(LARGE.time, "The same layouts: time of an iteration", BY_TP),
     "pipeline": partial(
-        memory_by,
-        "Llama-3.1-70B on 64 H100, TP 4: memory of the fullest GPU by pipeline stages",
-        LARGE,
+        LARGE.memory,
+        "Llama-3.1-70B on 64 H100, TP 4: fullest stage",
         degrees("pp", (1, 2, 4, 8), tp=4),
     ),
     "timeline": timelines,
     "context": partial(
-        memory_by,
-        "Llama-3-8B on 32 H100, sequences of 65,536 tokens: memory by context parallelism",
-        LONG,
+        LONG.memory,
+        "Llama-3-8B, 65,536 tokens, 32 H100, TP 2: memory",
         degrees("cp", (1, 2, 4, 8), tp=2),
     ),
     "expert": partial(
-        memory_by,
-        "Mixtral 8x7B on 64 H100, PP 4: memory of one GPU by expert parallelism",
-        EXPERTS,
+        EXPERTS.memory,
+        "Mixtral 8x7B on 64 H100, PP 4: memory",
         degrees("ep", (1, 2, 4, 8), pp=4),
     ),
-    "recompute": partial(memory_by, "Llama-3-8B on 8 H100, TP 2: memory", ONE_NODE, KEPT),
-    "recompute-time": partial(time_by, "The same: seconds of an iteration", ONE_NODE, KEPT),
-    "offload": partial(memory_by, "Llama-3-8B on 8 H100, DP 8, full recomputation", ONE_NODE, HELD),
-    "offload-time": partial(time_by, "The same: seconds of an iteration", ONE_NODE, HELD),
+    "recompute": partial(ONE_NODE.memory, "Llama-3-8B on 8 H100, TP 2: memory", KEPT),
+    "recompute-time": partial(ONE_NODE.time, "The same: time of an iteration", KEPT),
+    "offload": partial(ONE_NODE.memory, "Llama-3-8B on 8 H100, DP 8, recomputed: memory", HELD),
+    "offload-time": partial(ONE_NODE.time, "The same: time of an iteration", HELD),
+    "choice": choice,
 }
