@@ -198,9 +198,7 @@ def _held_out(found: CrossValidation) -> str:
 
 
 def _constants(found: CrossValidation) -> str:
-    sources = ([one.constant.name, one.constant.source] for one in found.constants)
-    values = table(CONSTANT_TITLES, constant_rows(found))
-    return f"{values}\n\n{table(['constant', 'prior and range from'], sources)}"
+    return table(CONSTANT_TITLES, constant_rows(found))
 
 
 def _adapters(record: Record) -> str:
@@ -262,16 +260,16 @@ def accuracy_page(
         PAGE,
         {
             "time": lambda: _time(found),
-            "held_out": lambda: _held_out(held_out),
-            "constants": lambda: _constants(held_out),
             "ranges": lambda: _ranges(every),
             "memory": lambda: _memory(comparisons, found),
-            "fine_tuning": lambda: fine_tuning(small),
-            "vendors": lambda: other_vendors([*comparisons, *small]),
             "ranking": lambda: _ranking(found),
             "scatter": lambda: _scatter(found),
             "pairs": lambda: _pairs(comparisons),
             "drift": lambda: _drift(comparisons),
+            "fine_tuning": lambda: fine_tuning(small),
+            "vendors": lambda: other_vendors([*comparisons, *small]),
+            "held_out": lambda: _held_out(held_out),
+            "constants": lambda: _constants(held_out),
             "worst": lambda: _worst(comparisons),
             "skipped": lambda: _skipped(comparisons, found),
         },

@@ -1,11 +1,9 @@
-"""Tables of docs/communication.md that come from the code: algorithms and their formulas."""
-
-import inspect
+"""Algorithms of collectives and their formulas, from the code."""
 
 from planner.collectives import algorithms
 from planner.collectives.algorithms import ALGORITHMS
 from planner.collectives.flat import grid_collective
-from tools.formulas import docstring_markdown, docstrings, table
+from tools.formulas import docstrings, summary, table
 
 PLACEMENTS = {
     "around": "one ring through all; pipelined",
@@ -26,24 +24,19 @@ MORE = (
 """Formulas that take more than a size, a number of ranks and a link."""
 
 
-def _summary(function: object) -> str:
-    """First paragraph of a docstring: what it does and its formula."""
-    text = docstring_markdown(inspect.getdoc(function) or "")
-    return " ".join(text.split("\n\n")[0].split())
-
-
 def algorithms_table() -> str:
     """Every algorithm: what it does, by collective, and its way over several levels."""
     return table(
         ("algorithm", "collective", "time on one level", "over levels"),
         (
-            (f"`{a.name}`", kind.replace("_", "-"), _summary(flat), PLACEMENTS[a.placement])
+            (f"`{a.name}`", kind.replace("_", "-"), summary(flat), PLACEMENTS[a.placement])
             for a in ALGORITHMS
             for kind, flat in a.flat.items()
         ),
     )
 
 
-def collective_formulas() -> str:
-    """Docstring of every formula, once."""
-    return docstrings([*(flat for a in ALGORITHMS for flat in a.flat.values()), *MORE])
+def collectives_text() -> str:
+    """The table, and the docstring of every formula, once."""
+    formulas = docstrings([*(flat for a in ALGORITHMS for flat in a.flat.values()), *MORE])
+    return f"{algorithms_table()}\n\n{formulas}"

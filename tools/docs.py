@@ -1,9 +1,10 @@
-"""Regenerate what in docs/ comes from the program.
+"""Regenerate what in docs/ comes from the program, or print what is too long for a page.
 
-``python -m tools.docs`` writes docs/formulas.md, the pictures, the JSON Schemas, and the tables
-between ``generated`` markers. ``python -m tools.docs --outputs`` also runs the commands of the
-console examples in README.md and docs/ and the cells of the notebook, and puts their present output
-in place; an example with a line ``...`` is an excerpt and left alone.
+``python -m tools.docs`` writes the pictures and the parts of pages between ``generated`` markers.
+``python -m tools.docs --outputs`` also runs the commands of the console examples in README.md and
+docs/ and the cells of the notebook, and puts their present output in place: all of it, or as many
+lines as stood above a last line ``...``. ``python -m tools.docs NAME`` prints a table: formulas,
+job, collectives, rules, penalties, traits, format-rules, kernels.
 """
 
 import argparse
@@ -17,48 +18,51 @@ from functools import partial
 from pathlib import Path
 
 from tools import kernel_docs, notebook
-from tools.bucket_table import bucket_table
-from tools.collective_docs import (
-    algorithms_table,
-    collective_formulas,
-)
+from tools.collective_docs import collectives_text
 from tools.commands import PROMPT, is_ours, run
+from tools.format_rules import rules_in_short, rules_of_formats
 from tools.formulas import (
-    formulas_page,
+    formulas_in_short,
+    formulas_text,
+    job_text,
     penalties_table,
     rules_table,
-    sources_tables,
     traits_table,
 )
-from tools.job_docs import formulas_of_a_job
 from tools.limits import accuracy_in_words
 from tools.pages import DATA, DOCS, ROOT, filled
 from tools.parallelism import PICTURES
 from tools.schedules import schedule_pictures, schedules_table
 from tools.screen import screen_picture
-from tools.time_docs import time_formulas
 
 FITS = DATA / "kernels" / "fits.json"
+PRINTED: dict[str, Callable[[], str]] = {
+    "formulas": formulas_text,
+    "job": job_text,
+    "collectives": collectives_text,
+    "rules": rules_table,
+    "penalties": partial(penalties_table, reasons=True),
+    "traits": traits_table,
+    "format-rules": rules_of_formats,
+    "kernels": partial(kernel_docs.every_table, FITS),
+}
+"""What is printed on demand, by its name on the command line."""
 MARKERS: dict[str, dict[str, Callable[[], str]]] = {
-    "schedules.md": {"pictures": schedule_pictures, "table": schedules_table},
-    "communication.md": {
-        "algorithms": algorithms_table,
-        "formulas": collective_formulas,
-    },
-    "job.md": {"formulas": formulas_of_a_job},
-    "time.md": {"formulas": time_formulas},
-    "search.md": {"rules": rules_table, "penalties": penalties_table},
-    "overlap.md": {"buckets": bucket_table},
-    "frameworks.md": {"traits": traits_table, "sources": sources_tables},
-    "kernels.md": {
+    "search.md": {"penalties": penalties_table},
+    "formats/deepspeed.md": rules_in_short("deepspeed"),
+    "formats/megatron.md": rules_in_short("megatron", "bridge"),
+    "formats/torchtitan.md": rules_in_short("torchtitan"),
+    "formats/hugging-face.md": rules_in_short(
+        "accelerate", "trainer", "llamafactory", "axolotl", "trl", "ms-swift"
+    ),
+    "how-it-works/formulas.md": {"formulas": formulas_in_short},
+    "how-it-works/kernels.md": {
         "efficiency": kernel_docs.efficiency_table,
         "products": partial(kernel_docs.products_table, FITS),
-        "training_products": partial(kernel_docs.training_products_table, FITS),
-        "experts": partial(kernel_docs.experts_table, FITS),
-        "training_attention": partial(kernel_docs.training_attention_table, FITS),
-        "attention": partial(kernel_docs.attention_table, FITS),
     },
+    "how-it-works/time.md": {"pictures": schedule_pictures, "table": schedules_table},
 }
+"""Generated parts of pages, in order."""
 FOR_READERS_IN_A_HURRY = (ROOT / "README.md", ROOT / "skills" / "planner" / "SKILL.md")
 FENCE = re.compile(r"^```(\w+)(?: +(\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXIT_CODE = "echo $?"
@@ -69,7 +73,6 @@ EXCERPT = "..."
 def generated() -> dict[Path, Callable[[], str]]:
     """Every page and picture with a generated part, and what makes it as it should be."""
     makers: dict[Path, Callable[[], str]] = {
-        DOCS / "formulas.md": formulas_page,
         DOCS / "screen.svg": screen_picture,
     }
     for name, draw in PICTURES.items():
@@ -122,19 +125,22 @@ def prepare(folder: Path) -> None:
     (folder / "tests").symlink_to(ROOT / "tests")
 
 
+def excerpt(output: str, shown: list[str]) -> list[str]:
+    """Lines of an output: all, or as many as stand above a last line ``...``."""
+    lines = [line.rstrip() for line in output.rstrip("\n").splitlines()]
+    if shown[-1:] != [EXCERPT]:
+        return lines
+    return [*lines[: len(shown) - 1], EXCERPT]
+
+
 def _refreshed(block: str) -> str:
     """A console block with the present output of its commands."""
-    if any(line == EXCERPT for line in block.splitlines()):
-        for step in _console(block):
-            if is_ours(step.command):
-                run(step.command)
-        return block
     lines, code = [], 0
     for step in _console(block):
         lines.append(f"{PROMPT}{step.command}")
         if is_ours(step.command):
             code, output = run(step.command)
-            lines += [line.rstrip() for line in output.rstrip("\n").splitlines()]
+            lines += excerpt(output, step.output)
         elif step.command.startswith(SHOW):
             lines += Path(step.command.removeprefix(SHOW)).read_text("utf-8").splitlines()
         else:
@@ -161,12 +167,17 @@ def with_outputs(page: str) -> str:
         return FENCE.sub(fresh, page)
 
 
-def refresh() -> None:
-    """Write every page anew, the console examples on demand."""
+def main() -> None:
+    """Print a table, or write every page anew, the console examples on demand."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="?", choices=PRINTED, help="print this instead")
     parser.add_argument("--outputs", action="store_true", help="refresh console examples too")
-    if parser.parse_args().outputs:
-        for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
+    asked = parser.parse_args()
+    if asked.name:
+        print(PRINTED[asked.name]())
+        return
+    if asked.outputs:
+        for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
             old = path.read_text(encoding="utf-8")
             new = with_outputs(old)
             if new != old:
@@ -178,4 +189,4 @@ def refresh() -> None:
 
 
 if __name__ == "__main__":
-    refresh()
+    main()

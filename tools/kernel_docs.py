@@ -1,4 +1,4 @@
-"""Tables of docs/kernels.md, from the results file of tools/kernel_fits.py."""
+"""Tables of published and priced kernels, from the results file of tools/kernel_fits.py."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -131,3 +131,15 @@ def efficiency_table() -> str:
             rows.append((name, label, *(f"{value:.2f}" for value in share)))
     header = "| accelerator | varied | " + " | ".join(map(str, EDGES)) + " |"
     return _table(header, rows)
+
+
+def every_table(path: Path) -> str:
+    """All of them, one below the other."""
+    tables = (
+        products_table,
+        training_products_table,
+        experts_table,
+        training_attention_table,
+        attention_table,
+    )
+    return "\n\n".join([efficiency_table(), *(made(path) for made in tables)])

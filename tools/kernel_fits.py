@@ -2,8 +2,8 @@
 
 Run: python -m tools.kernel_fits (two minutes; with ``--score`` seconds, and the fits are kept).
 Writes tests/validation/kernels/fits.json: errors of each form on shapes left out of its fit, the
-constants fitted on all shapes, and the errors of the constants that hwdb ships. docs/kernels.md
-shows that file (``python -m tools.docs``).
+constants fitted on all shapes, and the errors of the constants that hwdb ships. ``python -m
+tools.docs kernels`` shows that file.
 """
 
 import argparse

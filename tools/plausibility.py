@@ -1,4 +1,4 @@
-"""Published set-ups beside the planner's own answers: docs/plausibility.md.
+"""Published set-ups beside the planner's own answers: tests/validation/plausibility.md.
 
 ``python -m tools.plausibility`` makes its tables; ``--only WORDS`` the lines whose name holds them.
 Every row of ``tests/validation/plausibility.yaml`` is a set-up somebody published. Its layout is
@@ -37,12 +37,12 @@ from planner.search.space.narrow import read_narrowing
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
 from planner.spec.strategy import SCHEDULES, Strategy
 from planner.units import GIB, format_seconds
-from tools.pages import DATA, DOCS, filled
+from tools.pages import DATA, filled
 from tools.validation.mapping import to_run
 from tools.validation.records import Record, read_records
 from tools.validation.summary import percent
 
-PAGE = DOCS / "plausibility.md"
+PAGE = DATA / "plausibility.md"
 Line = tuple[str, Callable[[], str]]
 """What a line is about, and how it is made."""
 NEAR_FRACTION = 0.05

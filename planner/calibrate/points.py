@@ -27,7 +27,7 @@ from planner.spec.job import Precision
 from planner.units import GB, TERA, US
 
 # Relative standard deviation of one measurement against the model, on machines whose figures were
-# fitted: docs/communication.md, docs/kernels.md, docs/offload.md, docs/accuracy.md.
+# fitted: docs/accuracy.md and, in docs/how-it-works/, communication.md, kernels.md, time.md.
 NOISE = {
     "collective": 0.10,
     "product": 0.05,
@@ -38,7 +38,7 @@ NOISE = {
     "run": 0.06,
 }
 ROUNDING = 1.01  # by which a printed figure may lie above a limit
-HOST_ADAM_BYTES = 28.0  # read and written per parameter by a fused Adam (docs/offload.md)
+HOST_ADAM_BYTES = 28.0  # read and written per parameter by a fused Adam (docs/how-it-works/time.md)
 # Of the memory's rate that all ranks' fused Adam reach together
 # (traits.offload.host_bandwidth_fraction of frameworks that use it).
 FUSED_HOST_FRACTION = 0.45

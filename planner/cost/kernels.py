@@ -52,7 +52,7 @@ MEMORY_LAUNCH_S = 3e-6
 #
 # Source: Transformer Engine documentation, "GEMM profiling tutorial": times with and without casts
 # on B300 and H200, against the bytes those casts move. Casts fitted as free constants in the
-# published block-scaled and NVFP4 tables agree (docs/kernels.md).
+# published block-scaled and NVFP4 tables agree (docs/how-it-works/kernels.md).
 CAST_HBM_FRACTION = 0.6
 # Rate of weight-gradient products over forward ones of the same shape.
 #
@@ -141,7 +141,7 @@ def smooth_gemm_flops_s(
     """``2 (m + m0) (n + n0) (k + k0) / rate``: small edges cost like larger ones.
 
     Shapes broadcast; seconds. Source: fits to published GEMM tables; cross-validated error by
-    accelerator and precision in docs/kernels.md. Excludes launch, HBM traffic, and the
+    accelerator and precision in docs/how-it-works/kernels.md. Excludes launch, HBM traffic, and the
     slow-down of kernels that run for milliseconds.
     """
     return np.asarray(
@@ -209,7 +209,7 @@ def product_s(
     Traffic is the operands in their precision and ``output_bytes`` per element of the result (an
     activation's where not given), at 0.9 of HBM bandwidth; ``unhidden_s`` of it lies beside no
     arithmetic. Batched products share a launch. 8 and 4 bits have their own offsets. Source:
-    docs/kernels.md. Excludes casts, alignment.
+    docs/how-it-works/kernels.md. Excludes casts, alignment.
     """
     dense = accelerator.gemm
     efficiency = dense.low_precision.get(precision, dense)

@@ -183,7 +183,7 @@ STRATEGY_FIELDS: Mapping[str, FieldSpec] = {
         word="chunks",
         follows="1, of V-shaped schedules 2",
     ),
-    "schedule": FieldSpec("pipeline schedule (docs/schedules.md)", "schedule", words=SCHEDULES),
+    "schedule": FieldSpec("pipeline schedule (docs/search.md)", "schedule", words=SCHEDULES),
     "cp": FieldSpec("context-parallel degree", "degrees", word="context"),
     "ep": FieldSpec("expert-parallel degree", "expert layout", word="expert"),
     "etp": FieldSpec(

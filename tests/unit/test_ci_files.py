@@ -16,7 +16,7 @@ import yaml
 from planner.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAN = ROOT / "docs" / "plan-file.md"
+PLAN = ROOT / "docs" / "emit.md"
 
 
 @pytest.fixture

@@ -14,6 +14,14 @@ from tools.formulas import trait_meanings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOR_CONTRIBUTORS = ("architecture.md", "extending.md")
+FOR_USERS = [
+    path
+    for path in (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "formats").glob("*.md"))
+    if path.name not in FOR_CONTRIBUTORS
+]
+MOST_PAGES, MOST_WORDS = 18, 40_000
+LEAST_LINES = 20
 SKILL = ROOT / "skills" / "planner" / "SKILL.md"  # Its commands are run by test_skill.py
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
@@ -39,7 +47,7 @@ def test_every_trait_has_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_name)
-def test_commands_run_with_the_exit_code_the_page_states(
+def test_commands_print_what_the_page_shows_and_end_with_the_exit_code_it_states(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs.prepare(tmp_path)
@@ -51,6 +59,18 @@ def test_commands_run_with_the_exit_code_the_page_states(
             code, output = docs.run(step.command)
             assert code == step.exit_code, f"{step.command}\n{output}"
             assert "Traceback" not in output
+            if step.output:
+                assert docs.excerpt(output, step.output) == step.output, step.command
+
+
+@pytest.mark.parametrize("name", docs.PRINTED)
+def test_tables_are_printed_on_demand(name: str) -> None:
+    assert docs.PRINTED[name]().count("\n") > LEAST_LINES
+
+
+def test_pages_for_users_stay_few_and_short() -> None:
+    assert len(FOR_USERS) <= MOST_PAGES
+    assert sum(len(path.read_text().split()) for path in FOR_USERS) <= MOST_WORDS
 
 
 IN_TABLES = [

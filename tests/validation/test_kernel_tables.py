@@ -24,7 +24,7 @@ MEAN_LIMITS = {
 }
 """The same, mean over the classes."""
 OPTIMISTIC = {"gb200 fwd 64/64 window 128", "gb300 fwd 64/64 window 128"}
-"""Windows on Blackwell, which docs/kernels.md says are priced too fast."""
+"""Windows on Blackwell, which docs/how-it-works/kernels.md says are priced too fast."""
 TOKENS = 15872.0
 WEIGHTS = ((4096.0, 12288.0), (4096.0, 4096.0), (4096.0, 16384.0), (16384.0, 4096.0))
 LAYER_MS: dict[Precision, float] = {"bf16": 13.102, "fp8": 6.812, "mxfp8": 7.161, "fp4": 3.764}

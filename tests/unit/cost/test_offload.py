@@ -242,7 +242,7 @@ def test_a_plan_s_range_holds_the_fastest_and_the_slowest_host() -> None:
 
 
 def test_the_worked_example_of_the_page() -> None:
-    # docs/offload.md: 0.26 s of gradients, 5.17 s of the step, 0.13 s of weights.
+    # docs/how-it-works/time.md: 0.26 s of gradients, 5.17 s of the step, 0.13 s of weights.
     context = Context(
         model=load_model("llama2-7b"),
         job=JobSpec(global_batch=8, seq_len=2048, precision="bf16"),

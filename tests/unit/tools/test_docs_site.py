@@ -9,17 +9,17 @@ from tools.docs_site import OUTSIDE, ROOT, for_site, slug
 @pytest.mark.parametrize(
     ("page", "link", "there"),
     [
-        ("README.md", "[a](time.md)", "[a](time.md)"),
-        ("README.md", "[a](time.md#mfu)", "[a](time.md#mfu)"),
+        ("README.md", "[a](emit.md)", "[a](emit.md)"),
+        ("README.md", "[a](emit.md#plan-file)", "[a](emit.md#plan-file)"),
         ("README.md", "[a](../CONTRIBUTING.md#add)", "[a](contributing.md#add)"),
-        ("formats/trainer.md", "[a](../lora.md#files)", "[a](../lora.md#files)"),
+        ("formats/megatron.md", "[a](../fine-tuning.md#files)", "[a](../fine-tuning.md#files)"),
         ("contributing.md", "[a](docs/extending.md#a-rule)", "[a](extending.md#a-rule)"),
         ("hardware-catalog.md", "[a](recipes/README.md)", "[a](recipe-catalog.md)"),
         ("extending.md", "[`a`](../planner/formats/format.py)", "`a`"),
-        ("time.md", "![a](memory.svg)", "![a](memory.svg)"),
-        ("time.md", "[a](https://example.org/../b)", "[a](https://example.org/../b)"),
-        ("time.md", "[a](#mfu)", "[a](#mfu)"),
-        ("time.md", "`[a](../planner/b.py)`", "`[a](../planner/b.py)`"),
+        ("emit.md", "![a](report.png)", "![a](report.png)"),
+        ("how-it-works/time.md", "[a](https://example.org/../b)", "[a](https://example.org/../b)"),
+        ("how-it-works/time.md", "[a](#mfu)", "[a](#mfu)"),
+        ("how-it-works/time.md", "`[a](../planner/b.py)`", "`[a](../planner/b.py)`"),
     ],
 )
 def test_a_link_leads_to_the_same_file_from_the_site(page: str, link: str, there: str) -> None:
@@ -28,7 +28,7 @@ def test_a_link_leads_to_the_same_file_from_the_site(page: str, link: str, there
 
 def test_links_inside_a_code_block_stay() -> None:
     block = "```text\n[a](../planner/b.py)\n```\n"
-    assert for_site(block, "time.md") == block
+    assert for_site(block, "how-it-works/time.md") == block
 
 
 def test_a_block_that_is_a_file_shows_its_name() -> None:
