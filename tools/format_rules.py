@@ -9,7 +9,7 @@ from tools.formulas import table
 
 KINDS: dict[str, Callable[[FormatRule], bool]] = {
     "Refused at the start": lambda rule: rule.severity == "error" and rule.enforced,
-    "Not refused: the run fails later, or does something else": lambda rule: (
+    "Not refused, and the run fails later or ignores it": lambda rule: (
         rule.severity == "error" and not rule.enforced
     ),
     "Warnings and notes": lambda rule: rule.severity != "error",
