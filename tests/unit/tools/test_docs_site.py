@@ -1,5 +1,7 @@
 """The documentation's site: links and anchors lead where the repository's lead."""
 
+import re
+
 import pytest
 import yaml
 
@@ -50,3 +52,11 @@ def test_the_site_loads_nothing_from_elsewhere() -> None:
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
     assert "://" not in text
     assert yaml.safe_load(text)["theme"]["font"] is False
+
+
+def test_every_page_has_a_place_in_the_navigation() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert isinstance(site["validation"]["nav"], dict)
+    listed = re.findall(r"[\w/-]+\.md", str(site["nav"]))
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(listed) == sorted({*pages, *OUTSIDE})
