@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -172,9 +173,9 @@ def outcomes() -> list[Outcome]:
         plan = first(query)
         found.append(Outcome(asked, First(query, plan) if plan else None))
     wrong = [one for one in found if not one.is_accepted or one.never]
-    print(f"\n{len(wrong)} of {len(found)} first answers are not accepted:")
-    for one in wrong:
-        print(*one.lines(), sep="\n")
+    table = [f"{len(wrong)} of {len(found)} first answers are not accepted:"]
+    table += [line for one in wrong for line in one.lines()]
+    sys.stdout.write("\n".join(["", *table, ""]))
     return found
 
 
