@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from planner.answers.base import Plan
-from planner.answers.plan import answered
+from planner.answers.base import Deadline, Plan
+from planner.answers.plan import searched
 from planner.documents.tree import load_yaml
 from planner.query.query import Query
 from planner.query.resolve import resolve
@@ -36,7 +36,7 @@ def read(question: str) -> Query:
 
 
 def first(query: Query) -> Plan | None:
-    found = answered(resolve(query), 1)
+    found = searched(resolve(query), 1, Deadline())
     return found.plans[0] if found.plans else None
 
 
