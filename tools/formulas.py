@@ -112,13 +112,14 @@ def rules_table() -> str:
 
 def penalties_table(*, reasons: bool = False) -> str:
     """Return every penalty and what makes a layout less simple; why on demand."""
-    counted = (
-        *((name, f"x {one.factor:g}, {one.num_runs} runs", one) for name, one in PENALTIES.items()),
-        *((name, f"{one.steps:g} steps", one) for name, one in SIMPLICITY.items()),
-    )
+    counted = [
+        (name, f"x {one.factor:g}, {one.num_runs} runs", one.reason)
+        for name, one in PENALTIES.items()
+    ]
+    counted += [(name, f"{one.steps:g} steps", one.reason) for name, one in SIMPLICITY.items()]
     rows = (
-        (name.replace("_", " "), counts, *([one.reason] if reasons else []))
-        for name, counts, one in counted
+        (name.replace("_", " "), counts, *([reason] if reasons else []))
+        for name, counts, reason in counted
     )
     return table(("mechanism", "counts", *(["why"] if reasons else [])), rows)
 

@@ -14,6 +14,7 @@ import pytest
 
 from planner.answers.plan_file import load_plan
 from planner.cost.estimate import estimate
+from planner.search.ranking.penalties import TIE_FRACTION
 
 SMALL = ("plan", "llama3-8b", "1xdgx-h100", "--global-batch", "32", "--seq-len", "4096")
 JOB = (*SMALL, "--tokens", "10B")
