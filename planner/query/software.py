@@ -34,17 +34,11 @@ from planner.spec.strategy import SCHEDULES
 from planner.spec.training import ALL_LINEAR, FULL, MODES, USUAL_RANK, Training, read_targets
 from planner.spec.traits import FrameworkTraits
 from planner.spelling import unknown
+from planner.units import GB, GIB
 
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
-# What people train with on other vendors' accelerators, by vendor: framework and profile.
-OF_VENDOR = {
-    "Google": ("torchtitan", "maxtext"),
-    "Intel": ("deepspeed", "optimum-habana"),
-    "Huawei": ("megatron", "mindspeed"),
-    "AWS": ("megatron", "neuronx"),
-}
 
 
 def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> str:
@@ -67,13 +61,14 @@ def usual_software(model: ModelSpec | None, cluster: ClusterSpec | None) -> tupl
     if cluster is None:
         return usual
     accelerator = cluster.accelerator
-    if accelerator.vendor in OF_VENDOR:
-        tail = "; no files are written for it" if accelerator.vendor == "Google" else ""
-        return *OF_VENDOR[accelerator.vendor], f"runs on {accelerator.name}{tail}"
-    if accelerator.name.startswith(("rtx", "titan")):
+    if accelerator.vendor not in load_traits(DEFAULT_FRAMEWORK).support.vendors:
+        for name in FRAMEWORKS:
+            for profile in profile_names(name):
+                if accelerator.vendor in load_traits(name, profile).support.vendors:
+                    return name, profile, f"runs on {accelerator.name}"
+    # PCIe 5.0 x16 has 63 GB/s a direction; cards up to 48 GiB are those of workstations.
+    if cluster.domain.bytes_per_s <= 64 * GB and accelerator.hbm_bytes <= 48 * GIB:
         return "accelerate", CURRENT, "FSDP, as people train on workstation cards"
-    if accelerator.vendor != "NVIDIA":
-        return usual
     if 0 < accelerator.compute_capability < 8.0:
         return DEFAULT_FRAMEWORK, "classic", "Transformer Engine needs Ampere or newer"
     if accelerator.compute_capability >= 9.0 and model and model.moe:

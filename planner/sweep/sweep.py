@@ -197,6 +197,7 @@ def check_values(sweep: Sweep, path: Path) -> None:
     """Raise InputError with every value whose own option is wrong in every cell that was read.
 
     Read are the cell with the first values of all other axes, and those that differ from it in one.
+    A cell with problems of other options alone tells nothing: those may hide the value's own.
     A value that is wrong in some cells only, such as fp8 on an A100, is refused in those alone.
     """
     problems = Problems(str(path))
@@ -213,24 +214,26 @@ def check_values(sweep: Sweep, path: Path) -> None:
                 if other != number:
                     others += [[*first[:other], each, *first[other + 1 :]] for each in own[1:]]
             # so many are read before a value is said to be wrong in all of them
-            if all(_own_problems(sweep.cell(cell).query, axis.name) for cell in others[:24]):
+            found = (_own_problems(sweep.cell(cell).query, axis.name) for cell in others[:24])
+            if all(own is None or own for own in found):
                 key = f"{axis.name}[{place}]" if len(axis.values) > 1 else axis.name
                 problems.found += [_placed(each, problems.where, key) for each in wrong]
     problems.finish()
 
 
-def _own_problems(query: Query, name: str) -> list[Problem]:
-    """Problems of a question with one of its options."""
+def _own_problems(query: Query, name: str) -> list[Problem] | None:
+    """Problems of a question with one of its options; None where only others have some."""
     fixed = f"{axes_by_name()[name].name} "
     try:
         resolve(query)
     except InputError as error:
-        return [
+        own = [
             each
             for each in error.problems
             if each.key.split(" ")[0] == f"--{name}"
             or (each.key == "--fix" and each.message.startswith(fixed))
         ]
+        return own or None
     return []
 
 

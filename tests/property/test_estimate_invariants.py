@@ -20,7 +20,7 @@ from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, PolicyCosts, StageMod
 from planner.cost.stage_model import stage_model
 from planner.cost.states import shard_degree, state_bytes
 from planner.search.ranking.rank import Ranked
-from planner.search.search import found_of
+from planner.search.search import strategy_of
 from planner.search.stages.solver import Split
 from planner.spec.strategy import POLICIES, Strategy, StrategyColumns
 
@@ -83,7 +83,7 @@ def strategy_for(pick: Pick, context_of: Contexts) -> Strategy:
     selective = np.array([random.integers(n + 1) for n in layers - full]) * random.integers(2)
     counts = np.stack([selective, full, np.zeros_like(full)])
     split = Split(layers=layers, counts=counts, iteration_s=0.0, is_optimal=False)
-    return found_of(columns, Ranked(row=row, split=split)).strategy
+    return strategy_of(columns, Ranked(row=row, split=split))
 
 
 TAIL = ("data_parallel", "offload.gradients", "gradient_passes", "optimizer_step")

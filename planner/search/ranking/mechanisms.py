@@ -33,6 +33,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     shards_always = min(support.zero_stages) >= 2
     # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
     large = _doublings(tokens, 32768)
+    is_spreading = context.model.moe is not None and support.ep
     local = context.model.moe.num_experts / columns.ep if context.model.moe else np.zeros(1)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
@@ -49,6 +50,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
             may_sequence & (columns.tp > 1) & (columns.sequence_parallel == 0),
         ),
         ("large_micro_batch", np.where(columns.micro_batch > 1, large, 0.0)),
+        ("experts_not_spread", (columns.ep == 1) & is_spreading),
         # The most in a tuned recipe: 256 over ep 8, 32 over ep 1.
         ("many_local_experts", _doublings(local, 32)),
         # The most in a tuned recipe or a published training run.

@@ -124,6 +124,11 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
             num_runs=0,
             reason="where the framework always shards weights, per doubling beyond 512 ranks",
         ),
+        "experts_not_spread": Penalty(
+            factor=UNPUBLISHED,
+            num_runs=1,
+            reason="every expert on every rank, where experts can be spread: one of 92 tuned recipes",
+        ),
         "many_local_experts": Penalty(
             factor=UNPUBLISHED,
             num_runs=0,
