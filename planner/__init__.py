@@ -4,15 +4,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.api import Planned as Planned
+    from planner.api import Shown as Shown
+    from planner.api import check as check
+    from planner.api import emit as emit
+    from planner.api import memory as memory
     from planner.api import plan as plan
+    from planner.api import size as size
+    from planner.api import why as why
 
 __version__ = "0.1.0"
-__all__ = ["Planned", "__version__", "plan"]
+__all__ = ["Planned", "Shown", "__version__", "check", "emit", "memory", "plan", "size", "why"]
 
 
 def __getattr__(name: str) -> object:
     """The functions for users, loaded when first used."""
-    if name in ("Planned", "plan"):
+    if name in __all__:
         from planner import api
 
         return getattr(api, name)

@@ -40,6 +40,8 @@ from planner.units import GIB, format_bytes, parse_bytes
 _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
 _HOST_MEMORY = re.compile(r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$")
 LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
+_EVERYDAY_KEYS = ("gpu", "gpus_per_node", "nodes", "network", "overrides")
+_GBIT_PER_S = re.compile(r"^\s*([0-9.]{1,9})\s*(?:gb(?:it)?(?:/s|ps)|g)?\s*$", re.IGNORECASE)
 _NONE = Overrides()
 Network = tuple[str, FabricFile]  # between nodes: its name, and what its file says
 _SHAPE = (
@@ -276,7 +278,33 @@ def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
     if "pools" in raw:
         message = "mixed kinds of machines are not covered; give the node and count of one kind"
         raise InputError.single(str(path), "pools", message)
-    return cluster_of_data(raw, path, num_nodes)
+    raw, notes = _in_own_keys(raw)
+    cluster = cluster_of_data(raw, path, num_nodes)
+    return replace(cluster, assumptions=(*notes, *cluster.assumptions))
+
+
+def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
+    """What a file says with ``nodes``, ``gpus_per_node``, ``gpu`` and ``network`` (Gb/s) as ours.
+
+    Other keys stay as they are; a note says what was read.
+    """
+    gpu, rest = raw.get("gpu"), {key: raw[key] for key in raw if key not in _EVERYDAY_KEYS}
+    if not isinstance(gpu, str) or "node" in raw:
+        return raw, ()
+    one = load_cluster(f"1x{gpu}").node
+    node, overrides = one.whole or one, dict(raw.get("overrides") or {})
+    size, count = raw.get("gpus_per_node", node.num_accelerators), raw.get("nodes", 1)
+    if size != node.num_accelerators:
+        sizes = ("accelerators_per_node", "scale_up_domain_accelerators", "nics")
+        overrides |= dict.fromkeys(sizes, size)
+    said = f"{count} x {node.name} of {size} {gpu}"
+    if rate := _GBIT_PER_S.match(str(raw.get("network", ""))):
+        overrides["nic_gbit_per_s"] = float(rate[1])
+        said += f", {rate[1]} Gb/s of every NIC"
+    elif "network" in raw:
+        rest["network"] = raw["network"]
+    note = Note(kind=NoteKind.read_as, text=f"the file is read as {said}", subject="cluster")
+    return {**rest, "node": node.name, "count": count, "overrides": overrides}, (note,)
 
 
 def cluster_of_data(

@@ -195,6 +195,8 @@ def _spellings() -> Mapping[str, Entry | None]:
 
 def _plain(name: str) -> str:
     text = re.sub(r"(\d)gb\b", r"\1g", name.lower())
+    # Several of them are H100s or GPUs.
+    text = re.sub(r"(\d)s$|\s+gpus?$", r"\1", text.strip())
     text = re.sub(r"[^a-z0-9]", "", text)
     for vendor in ("nvidia", "amd", "standard", "geforce", "rtx"):
         text = text.removeprefix(vendor)

@@ -8,26 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
-from planner.cli.output import delayed_progress, show_as
 from planner.errors import NothingFitsError
 from planner.notes import Note, NoteKind, Problems
 from planner.query.query import Query
+from planner.report.document import Shown
 
 if TYPE_CHECKING:
     from planner.answers.scale import Scaling
     from planner.answers.sensitivity import Sensitivity
     from planner.answers.size import Sizing
+    from planner.search.search import Progress
 
 BATCHES = ("global_batch", "global_batch_tokens")
 DEFAULT_MAX_GPUS = 65536
 
 
 @options.takes(*options.OF_THE_FASTEST, refused="`why` asks for the fastest plan")
-def why(
-    *,
-    query: Query,
-    output_format: options.OutputFormat = "table",
-) -> None:
+def why(*, query: Query, progress: "Progress") -> Shown:
     """``planner why``: exits with 3 where the layout asked for does not fit."""
     from planner.answers.base import Deadline
     from planner.answers.whatif import Case
@@ -43,16 +40,19 @@ def why(
         text = "needed: what the layout is, such as tp=4,pp=8; --limit, --where, --forbid will do"
         problems.add("--fix", text)
     resolved = resolve(query, problems=problems)
-    with delayed_progress() as progress:
-        answer = explain(
-            Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
-            notes=resolved.notes,
-            deadline=Deadline(resolved.time_limit_s),
-            progress=progress,
-        )
-    show_as(output_format, "why", partial(WhyDocument.of, answer), partial(print_why, answer))
-    if answer.asked is None:
-        raise typer.Exit(3)
+    answer = explain(
+        Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
+        notes=resolved.notes,
+        deadline=Deadline(resolved.time_limit_s),
+        progress=progress,
+    )
+    return Shown(
+        kind="why",
+        found=answer,
+        body=partial(WhyDocument.of, answer),
+        screen=partial(print_why, answer),
+        exit_code=3 if answer.asked is None else 0,
+    )
 
 
 @options.takes(
@@ -76,8 +76,8 @@ def size(
         bool, typer.Option("--weak", help="With --gpus: let the batch grow with the GPUs.")
     ] = False,
     verbose: options.Verbose = False,
-    output_format: options.OutputFormat = "table",
-) -> None:
+    progress: "Progress",
+) -> Shown:
     """``planner size``: exits with 3 where no size is enough."""
     from planner.query.resolve import with_host_memory
     from planner.report.size import print_scaling, print_sizing, scale_document, size_document
@@ -89,13 +89,19 @@ def size(
     if gpus is None:
         if weak:
             problems.add("--weak", "needs --gpus, the sizes of the scaling curve, such as 8..512")
-        sizing, notes = _fewest(query, node, max_gpus, problems)
-        document = partial(size_document, sizing, notes)
-        screen = partial(print_sizing, sizing, notes, verbose=verbose)
-        show_as(output_format, "size", document, screen)
-        if sizing.chosen is None:
-            raise no_size(sizing)
-        return
+        sizing, notes = _fewest(query, node, max_gpus, problems, progress)
+
+        def after() -> None:
+            if sizing.chosen is None:
+                raise no_size(sizing)
+
+        return Shown(
+            kind="size",
+            found=sizing,
+            body=partial(size_document, sizing, notes),
+            screen=partial(print_sizing, sizing, notes, verbose=verbose),
+            after=after,
+        )
     of_fewest = {
         "--max-gpus": max_gpus,
         "--budget": query.get("budget"),
@@ -103,13 +109,13 @@ def size(
     }
     for option in (each for each, said in of_fewest.items() if said):
         problems.add(option, "not taken with --gpus, the fastest plan of every size")
-    curve, notes = _scaling(query, node, gpus, problems, is_weak=weak)
-    shown = partial(print_scaling, curve, notes, verbose=verbose)
-    show_as(output_format, "scale", partial(scale_document, curve, notes), shown)
+    curve, notes = _scaling(query, node, gpus, problems, progress, is_weak=weak)
+    body, screen = partial(scale_document, curve, notes), partial(print_scaling, curve, notes)
+    return Shown(kind="scale", found=curve, body=body, screen=partial(screen, verbose=verbose))
 
 
 def _fewest(
-    query: Query, node: str, max_gpus: int | None, problems: Problems
+    query: Query, node: str, max_gpus: int | None, problems: Problems, progress: "Progress"
 ) -> "tuple[Sizing, tuple[Note, ...]]":
     from planner.answers.base import Deadline
     from planner.answers.size import Sizer, nothing_at_any_size
@@ -130,21 +136,26 @@ def _fewest(
         resolved = resolved.with_batch(*fixed_batch(resolved.contexts[0].job.seq_len))
     limits, deadline = resolved.aim.limits, Deadline(resolved.time_limit_s)
     case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
-    with delayed_progress() as progress:
-        cluster_of = partial(load_cluster_of, node)
-        sizer = Sizer(limits=limits, cluster_of=cluster_of, deadline=deadline, progress=progress)
-        if limits.is_empty and max_gpus is None:
-            result = sizer.fewest(case, partial(growing_clusters, node, most))
-        else:
-            larger = read_largest(node, max(most, DEFAULT_MAX_GPUS), problems)
-            result = sizer.sizing(case, larger)
+    cluster_of = partial(load_cluster_of, node)
+    sizer = Sizer(limits=limits, cluster_of=cluster_of, deadline=deadline, progress=progress)
+    if limits.is_empty and max_gpus is None:
+        result = sizer.fewest(case, partial(growing_clusters, node, most))
+    else:
+        larger = read_largest(node, max(most, DEFAULT_MAX_GPUS), problems)
+        result = sizer.sizing(case, larger)
     if not result.sizes:
         raise nothing_at_any_size(result) if result.is_complete else deadline.nothing_found()
     return result, resolved.notes
 
 
 def _scaling(
-    query: Query, node: str, gpus: str, problems: Problems, *, is_weak: bool
+    query: Query,
+    node: str,
+    gpus: str,
+    problems: Problems,
+    progress: "Progress",
+    *,
+    is_weak: bool,
 ) -> "tuple[Scaling, tuple[Note, ...]]":
     from planner.answers.base import Deadline
     from planner.answers.scale import nothing_scales, scaling
@@ -161,15 +172,14 @@ def _scaling(
         given = job.global_batch if is_stated else None
         resolved = resolved.with_batch(*weak_batch(clusters, job.seq_len, given))
     deadline = Deadline(resolved.time_limit_s)
-    with delayed_progress() as progress:
-        result = scaling(
-            Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
-            clusters,
-            is_weak=is_weak,
-            finish_in_s=resolved.aim.limits.deadline_s,
-            deadline=deadline,
-            progress=progress,
-        )
+    result = scaling(
+        Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
+        clusters,
+        is_weak=is_weak,
+        finish_in_s=resolved.aim.limits.deadline_s,
+        deadline=deadline,
+        progress=progress,
+    )
     if not result.fitting:
         is_late = bool(result.late_at)
         raise deadline.nothing_found() if is_late else nothing_scales(resolved.contexts[0], result)
@@ -184,25 +194,19 @@ def _scaling(
     model=options.PLAN_OR_MODEL,
     cluster=options.BESIDE_MODEL,
 )
-def sensitivity(
-    context: typer.Context,
-    *,
-    query: Query,
-    verbose: options.Verbose = False,
-    output_format: options.OutputFormat = "table",
-) -> None:
+def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Progress") -> Shown:
     """``planner sensitivity``: of a question, or of a saved plan."""
     from planner.answers.base import Deadline, search_context
     from planner.answers.sensitivity import SensitivityDocument
     from planner.answers.sensitivity import sensitivity as scaled
     from planner.answers.whatif import Case
-    from planner.cli.saved import is_plan, read_saved, refuse_question
+    from planner.cli.saved import read_saved, refuse_question
     from planner.query.resolve import resolve
     from planner.report.sensitivity import print_sensitivity
 
     plan, keeps_margin, limit_s = None, True, query.get("time_limit")
     notes: tuple[Note, ...] = ()
-    if is_plan(context, query):
+    if not query.cluster:
         refuse_question(query, ("time_limit",))
         problems = Problems()
         found = problems.read(lambda: read_saved(Path(query.model)))
@@ -217,18 +221,20 @@ def sensitivity(
         keeps_margin, notes = resolved.keeps_margin, resolved.notes
         limit_s = resolved.time_limit_s
     deadline = Deadline(limit_s)
-    with delayed_progress() as progress:
-        result = scaled(
-            case, keeps_margin=keeps_margin, deadline=deadline, plan=plan, progress=progress
-        )
+    result = scaled(
+        case, keeps_margin=keeps_margin, deadline=deadline, plan=plan, progress=progress
+    )
     if result is None and limit_s is not None:
         raise deadline.nothing_found()
     if result is None:
         raise NothingFitsError("nothing fits; `planner plan` on the same says what is missing")
     following = measuring(result, query.cluster)
-    document = partial(SensitivityDocument.of, result, notes, following)
-    screen = partial(print_sensitivity, result, notes, verbose=verbose, following=following)
-    show_as(output_format, "sensitivity", document, screen)
+    return Shown(
+        kind="sensitivity",
+        found=result,
+        body=partial(SensitivityDocument.of, result, notes, following),
+        screen=partial(print_sensitivity, result, notes, verbose=verbose, following=following),
+    )
 
 
 def measuring(result: "Sensitivity", cluster: str) -> str:
@@ -255,7 +261,6 @@ def measuring(result: "Sensitivity", cluster: str) -> str:
 
 @options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL)
 def job(
-    context: typer.Context,
     *,
     query: Query,
     storage: Annotated[
@@ -288,11 +293,11 @@ def job(
         typer.Option("--async-checkpoints", help="Only the copy to host memory stops training."),
     ] = False,
     verbose: options.Verbose = False,
-    output_format: options.OutputFormat = "table",
-) -> None:
+    progress: "Progress",
+) -> Shown:
     """``planner job``."""
     from planner.answers.job import Job, JobAssumptions
-    from planner.cli.saved import best_of, is_plan, read_saved, refuse_question
+    from planner.cli.saved import best_of, read_saved, refuse_question
     from planner.report.job import job_document, print_job
     from planner.units import GB, parse_duration
 
@@ -316,7 +321,7 @@ def job(
     )
     notes: tuple[Note, ...] = ()
     tokens, path = query.get("tokens"), Path(query.model)
-    if is_plan(context, query):
+    if not query.cluster:
         refuse_question(query, ("tokens",))
         read = problems.read(lambda: Job(plan=read_saved(path)[0], terms=terms))
         total = problems.count("--tokens", tokens)
@@ -328,8 +333,8 @@ def job(
     else:
         if tokens is None:
             problems.add("--tokens", "needed: tokens of the whole job, such as 15T")
-        found = best_of(query, problems=problems)
+        found = best_of(query, progress, problems=problems)
         made, notes = Job(plan=found.plans[0], terms=terms), found.notes
     made.check()
-    screen = partial(print_job, made, notes, verbose=verbose)
-    show_as(output_format, "job", partial(job_document, made, notes), screen)
+    body, screen = partial(job_document, made, notes), partial(print_job, made, notes)
+    return Shown(kind="job", found=made, body=body, screen=partial(screen, verbose=verbose))

@@ -1,20 +1,20 @@
 """The program: registers the commands, and turns errors into messages and exit codes."""
 
 import os
+import shlex
 import sys
-from collections.abc import Callable
-from difflib import get_close_matches
+from collections.abc import Sequence
 from importlib import import_module
-from itertools import takewhile
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner import __version__
-from planner.cli.options import JOBS, MEMORY, PROGRAM, QuestionCommand, own_defaults
+from planner.cli.meant import FORMER, as_meant, instead
+from planner.cli.options import JOBS, PROGRAM, QuestionCommand, own_defaults
 from planner.cli.output import fail, say
-from planner.errors import InputError, PlannerError
+from planner.errors import InputError, PlannerError, Problem
 from planner.limits import MAX_WORD, one_line, short
 from planner.query.words import unknown_options
 
@@ -59,21 +59,10 @@ MODULES = {
     "size": "answers",
     "sensitivity": "answers",
     "job": "answers",
-    MEMORY: "explain",
     "emit": "export",
+    "collective": "explain",
     "compare": "measure",
     "calibrate": "measure",
-}
-# Former commands, and what answers instead.
-DROPPED = {
-    "largest": "planner plan MODEL CLUSTER --maximize seq-len|micro-batch",
-    "scale": "planner size MODEL NODE --gpus 8..512",
-    "report": "planner export PLAN --to html",
-    "trace": "planner export PLAN --to perfetto",
-    **{
-        name: f"planner show {name}"
-        for name in ("models", "hardware", "recipes", "frameworks", "schema")
-    },
 }
 
 
@@ -82,7 +71,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - typer's
         super().__init__(**given)
-        named: Any = dict.fromkeys((*COMMANDS, MEMORY))
+        named: Any = dict.fromkeys(COMMANDS)
         self.commands = named
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
@@ -107,9 +96,7 @@ def command_of(name: str) -> Any:  # noqa: ANN401 - click's command, which typer
         group.add_typer(module.app, name=name, help=COMMANDS[name])
     else:
         kind = QuestionCommand if name in JOBS else TyperCommand
-        own = module.explain if name == MEMORY else getattr(module, name)
-        text = COMMANDS.get(name, COMMANDS["explain"])
-        group.command(name, cls=kind, help=text, hidden=name == MEMORY)(own)
+        group.command(name, cls=kind, help=COMMANDS[name])(getattr(module, name))
     return typer.main.get_command(group).commands[name]  # type: ignore[attr-defined]
 
 
@@ -141,35 +128,46 @@ def _root(
         context.default_map = {command: own_defaults()}
 
 
-def _check_words() -> None:
+def _check_words(words: list[str]) -> None:
     """Raise where a word is too long for a message, or another program's; for former commands."""
-    words = sys.argv[1:]
     for word in words:
         if len(word) > MAX_WORD:
             fail(short(word), f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed")
-    if words and words[0] in DROPPED:
-        fail(words[0], f"no command of its own; `{DROPPED[words[0]]}` answers")
+    if words[:1] and words[0] in FORMER:
+        before = shlex.join(["planner", *FORMER[words[0]][0]])
+        fail(words[0], f"no command of its own; `{before}` answers")
     if problems := list(unknown_options(words)):
         raise InputError(problems)
 
 
-def _run(entry: Callable[[], object]) -> None:
+def _try(words: list[str], problems: Sequence[Problem] = ()) -> list[str]:
+    """The line that says what to type instead, where that is known."""
+    other = instead(words, problems)
+    return [f"try: {shlex.join(['planner', *other])}"] if other else []
+
+
+def _run(words: list[str]) -> None:
+    """Run the program with these words; what is wrong with them, and what to type instead."""
     try:
-        _check_words()
-        entry()
+        _check_words(words)
+        app(words, prog_name="planner")
     except PlannerError as error:
         lines = [str(error)]
         if isinstance(error, InputError):
             lines = [one_line(str(problem)) for problem in error.problems]
-        for line in lines:
-            say(line)
+            lines += _try(words, error.problems)
+        say(*lines)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         say("interrupted")
         sys.exit(130)
     except SystemExit as stop:
         # As shells report a program that wrote into a closed pipe; 1 would mean findings.
-        sys.exit(141 if isinstance(stop.__context__, BrokenPipeError) else stop.code)
+        if isinstance(stop.__context__, BrokenPipeError):
+            sys.exit(141)
+        if stop.code == InputError.exit_code:
+            say(*_try(words))
+        raise
     except OSError as error:
         say(f"cannot read or write: {error}")
         sys.exit(InputError.exit_code)
@@ -183,42 +181,16 @@ def _run(entry: Callable[[], object]) -> None:
         sys.exit(70)
 
 
-def _as_meant(words: list[str]) -> list[str]:
-    """Read ``repair FILE`` as ``check FILE --fix``, ``MODEL CLUSTER`` as ``plan MODEL CLUSTER``.
-
-    A question's ``--model M --cluster C`` become its arguments.
-    """
-    if words[:1] == ["repair"]:
-        return ["check", "--fix", *words[1:]]
-    places = list(takewhile(lambda word: not word.startswith("-"), words))
-    is_command = len(places) != 2 or get_close_matches(places[0], [*COMMANDS, *DROPPED, MEMORY])
-    if not is_command or words[:1] == ["--model"]:
-        words = ["plan", *words]
-    for option in ("--cluster", "--model"):
-        if option in words[:-1] and words[0] in JOBS:
-            value = words.pop(words.index(option) + 1)
-            words.remove(option)
-            words.insert(1 if option == "--model" else len(words), value)
-    return words
-
-
 def main() -> None:
     """Entry point ``planner``."""
-    sys.argv[1:] = _as_meant(sys.argv[1:])
-    _run(app)
+    sys.argv[1:] = as_meant(sys.argv[1:], COMMANDS)
+    _run(sys.argv[1:])
 
 
 def main_plan() -> None:
     """Entry point ``plan``: the same as ``planner plan``."""
-    from planner.cli.plan import plan
-
-    alone = typer.Typer(name="plan", **PROGRAM)
-
-    def ask() -> None:
-        alone.command(cls=QuestionCommand, help=COMMANDS["plan"])(plan)
-        alone(default_map={} if HELP & set(sys.argv) else own_defaults())
-
-    _run(ask)
+    sys.argv[1:] = as_meant(["plan", *sys.argv[1:]], COMMANDS)
+    _run(sys.argv[1:])
 
 
 if __name__ == "__main__":

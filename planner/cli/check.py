@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, delayed_progress, fail, say, show_as
+from planner.cli.output import fail, say
 from planner.report.files import check_replaceable, check_writable, write_atomically
 
 if TYPE_CHECKING:
+    from planner.check.fix import FixedFile
     from planner.formats.format import Severity
     from planner.query.from_file import Request
-
-if TYPE_CHECKING:
-    from planner.check.fix import FixedFile
+    from planner.report.document import Shown
+    from planner.search.search import Progress
 
 BOM = "\ufeff"
-Forms = Literal["text", "json", "sarif", "github", "junit"]
 
 
-@options.takes_files("documents", "time_limit")
+@options.takes_files("documents", "time_limit", form=options.FindingsFormat)
 def check(
     files: Annotated[
         list[str],
@@ -42,9 +41,6 @@ def check(
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Pass over files that no format recognises.")
     ] = False,
-    output_format: Annotated[
-        Forms, typer.Option("--format", help="Form of the findings.")
-    ] = "text",
     fix: Annotated[
         bool,
         typer.Option("--fix", help="Find the fewest changes that make the file legal and fit."),
@@ -55,12 +51,15 @@ def check(
         typer.Option(help="Write the findings, with --fix the fixed copy, to this file."),
     ] = None,
     force: options.Force = False,
-) -> None:
+    progress: "Progress",
+    output_format: str = "text",
+) -> "Shown":
     """``planner check``: exits with 1 where something is as severe as --fail-on."""
     from planner.check.check import check_file
     from planner.check.folder import check_folder
     from planner.check.result import exit_code
-    from planner.report.findings import RENDERERS, print_findings
+    from planner.report.document import Shown
+    from planner.report.findings import RENDERERS, check_document, print_findings
 
     if apply and (out is not None or not fix):
         fail("--apply", "only one of --apply and --out can be given" if fix else "is for --fix")
@@ -68,33 +67,48 @@ def check(
         check_writable(out, force=force, option="--out")
     request_for = partial(request_of, said, fail_on=fail_on, with_advice=advice)
     if fix:
-        if len(files) > 1:
-            text = "one file at a time (--cluster names the cluster); given "
-            fail("--fix", text + str(len(files)))
+        _check_fix(files, output_format)
         path = Path(files[0])
-        target = path if apply else out
-        raise typer.Exit(_fixed(path, request_for(files[0]), said, output_format, target))
+        return _fixed(path, request_for(files[0]), said, path if apply else out, progress)
     results = []
-    with delayed_progress() as progress:
-        for number, name in enumerate(files):
-            progress(f"checking {name}", number / len(files))
-            if Path(name).is_dir():
-                results += check_folder(name, request_for(f"{name}/plan.yaml"))
-            else:
-                results.append(check_file(name, request_for(name)))
+    for number, name in enumerate(files):
+        progress(f"checking {name}", number / len(files))
+        if Path(name).is_dir():
+            results += check_folder(name, request_for(f"{name}/plan.yaml"))
+        else:
+            results.append(check_file(name, request_for(name)))
     if skip_unknown:
         results = [result for result in results if result.is_recognised]
-    if out is None and output_format == "text":
-        print_findings(results, console())
-        raise typer.Exit(exit_code(results))
-    # The same on every terminal.
-    text = RENDERERS[output_format](results)
-    text = f"{text}\n" if text else ""
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_atomically(out, text, option="--out")
-    raise typer.Exit(exit_code(results))
+
+    def rendered() -> str:
+        made = RENDERERS[output_format](results)
+        return f"{made}\n" if made else ""
+
+    def written() -> str:
+        assert out is not None
+        write_atomically(out, rendered(), option="--out")
+        return ""
+
+    forms = dict.fromkeys(("sarif", "github", "junit"), rendered)
+    return Shown(
+        kind="check",
+        found=results,
+        body=partial(check_document, results),
+        screen=partial(print_findings, results),
+        forms=forms if out is None else {output_format: written},
+        exit_code=exit_code(results),
+    )
+
+
+def _check_fix(files: list[str], form: str) -> None:
+    """Raise InputError for what only findings have: several files, and forms of their own."""
+    if len(files) > 1:
+        text = "one file at a time (--cluster names the cluster); given "
+        fail("--fix", text + str(len(files)))
+    if form not in ("text", "json"):
+        fail("--format", f"{form} is of findings; with --fix it is text or json")
+    if Path(files[0]).is_dir():
+        fail("--fix", f"changes files, one at a time; {files[0]} is a folder")
 
 
 def request_of(
@@ -133,9 +147,13 @@ def request_of(
 
 
 def _fixed(
-    path: Path, request: "Request", said: Mapping[str, Any], form: str, target: Path | None
-) -> int:
-    """Print the smallest repair of a file, and write it where that is asked for.
+    path: Path,
+    request: "Request",
+    said: Mapping[str, Any],
+    target: Path | None,
+    progress: "Progress",
+) -> "Shown":
+    """The smallest repair of a file, written where that is asked for.
 
     The exit code is 1 where errors are left that no layout fixes, 3 where nothing fits;
     ExpressError is raised where the format cannot express what fits.
@@ -144,15 +162,12 @@ def _fixed(
     from planner.check.plan import check_format_name, is_plan_file
     from planner.formats.format import read_source
     from planner.query.traits import software_options
+    from planner.report.document import Shown
     from planner.report.repair import print_repair, repair_document
 
-    if form not in ("text", "json"):
-        fail("--format", f"{form} is of findings; with --fix it is text or json")
     if target == path:
         check_replaceable(path, option="--apply")
     check_format_name(request.framework)
-    if path.is_dir():
-        fail("--fix", f"changes files, one at a time; {path} is a folder")
     source = read_source(path)
     is_plan = is_plan_file(source, request.framework)
     any_file = ("cluster", "framework", "host_memory", "time_limit")
@@ -160,8 +175,7 @@ def _fixed(
     if is_plan and of_job:
         flag = {each.name: each.flag for each in options.OF_FILES}.get(of_job[0], "--documents")
         fail(flag, "is for configuration files; a plan file states its own")
-    with delayed_progress() as progress:
-        made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
+    made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
     # ``planner plan`` with the same question.
     context = made.answer.context
     traits, job = context.traits, context.job
@@ -171,13 +185,19 @@ def _fixed(
     words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
     words += [*traits.training.options, "--margin", f"{100.0 * context.margin_fraction:g}"]
     command = shlex.join(words)
-    document = partial(repair_document, made, command)
-    show_as(form, "repair", document, partial(print_repair, made, command))
-    if made.text is None:
-        return 3
-    if target is not None:
-        _write(made, made.text, target)
-    return int(bool(made.errors_left))
+
+    def after() -> None:
+        if made.text is not None and target is not None:
+            _write(made, made.text, target)
+
+    return Shown(
+        kind="repair",
+        found=made,
+        body=partial(repair_document, made, command),
+        screen=partial(print_repair, made, command),
+        after=after,
+        exit_code=3 if made.text is None else int(bool(made.errors_left)),
+    )
 
 
 def _write(made: "FixedFile", text: str, target: Path) -> None:

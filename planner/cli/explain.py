@@ -1,24 +1,26 @@
-"""``planner explain``: where the memory and time of a plan or a given layout go, item by item."""
+"""``planner explain`` and ``collective``: where memory and time go."""
 
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from planner.cli import options
-from planner.cli.options import MEMORY, is_given
-from planner.cli.output import show_as
 from planner.documents.file import read_text
 from planner.notes import Note, Problems
 from planner.query.query import Query
+from planner.report.document import Shown
 from planner.spec.strategy import Strategy
+from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from planner.answers.plan_file import PlanFile
     from planner.cost.context import Context
     from planner.cost.estimate import Estimate
+
+MEMORY = "memory"
 
 
 @options.takes(
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
     refused="one layout is given here, not searched",
     model=options.PLAN_OR_MODEL,
     cluster=options.BESIDE_MODEL,
+    form=options.TreeFormat,
 )
 def explain(
-    context: typer.Context,
     *,
     query: Query,
     item: Annotated[
@@ -51,42 +53,43 @@ def explain(
         typer.Option(help="Layers per stage, or all, whose activations go to the host [none]."),
     ] = None,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Of a layout's memory: show every item.")
+        bool, typer.Option("--all", help="Show every item, and all of what is said of one.")
     ] = False,
     verbose: options.Verbose = False,
-    output_format: options.TreeFormat = "tree",
-) -> None:
+) -> Shown:
     """``planner explain``: exits with 3 where the layout does not fit."""
     from planner.answers.explain import MemoryDocument, memory_answer
-    from planner.cli.saved import is_plan, read_saved, refuse_question
+    from planner.cli.saved import read_saved, refuse_question
     from planner.cost.estimate import estimate
     from planner.report.explain import print_memory_answer
 
-    if context.info_name == MEMORY:
-        item = MEMORY
-    elif is_plan(context, query) or (not item and _is_plan_file(query.model)):
-        item = "" if is_plan(context, query) else query.cluster
-        own = ("recompute_layers", "layers_per_stage", "offload_activations")
-        given = (f"--{name.replace('_', '-')}" for name in own if is_given(context, name))
+    if not query.cluster or (not item and _is_plan_file(query.model)):
+        item = query.cluster
+        own = {
+            "--recompute-layers": recompute_layers,
+            "--layers-per-stage": layers_per_stage,
+            "--offload-activations": offload_activations,
+        }
+        given = (name for name, value in own.items() if value is not None)
         options.refuse_all(given, "belongs to a layout (MODEL CLUSTER); a plan has its own")
         refuse_question(query)
         plan, file = read_saved(Path(query.model))
-        _print(plan.context, plan.strategy, plan.estimate, item, file, output_format)
-        return
-    model_context, strategy, notes = _layout(
+        priced = plan.context, plan.strategy, plan.estimate
+        return _explained(*priced, item, file, show_all=show_all or verbose)
+    context, strategy, notes = _layout(
         query, recompute_layers, layers_per_stage, offload_activations
     )
     if item == MEMORY:
-        answer = memory_answer(model_context, strategy, notes)
+        answer = memory_answer(context, strategy, notes)
         fits, whole = answer.estimate.memory.fits, verbose or show_all
         screen = partial(print_memory_answer, answer, show_all=show_all, verbose=whole)
-        show_as(output_format, "memory", partial(MemoryDocument.of_answer, answer), screen)
+        body = partial(MemoryDocument.of_answer, answer)
+        shown = Shown(kind="memory", found=answer, body=body, screen=screen)
     else:
-        result = estimate(model_context, strategy)
+        result = estimate(context, strategy)
         fits = result.memory.fits
-        _print(model_context, strategy, result, item, None, output_format)
-    if not fits:
-        raise typer.Exit(3)
+        shown = _explained(context, strategy, result, item, show_all=show_all or verbose)
+    return replace(shown, exit_code=0 if fits else 3)
 
 
 def _is_plan_file(name: str) -> bool:
@@ -140,17 +143,125 @@ def _layout(
     return context, strategy, asked.notes
 
 
-def _print(
+def _explained(
     context: "Context",
     strategy: Strategy,
     result: "Estimate",
     item: str,
-    file: "PlanFile | None",
-    output_format: str,
-) -> None:
+    file: "PlanFile | None" = None,
+    *,
+    show_all: bool,
+) -> Shown:
     from planner.answers.explain import ExplainDocument
     from planner.report.explain import print_explained
 
     document = ExplainDocument.of(context, strategy, result, item, file)
-    screen = partial(print_explained, context, strategy, result, document)
-    show_as(output_format, "explain", lambda: document, screen)
+    screen = partial(print_explained, context, strategy, result, document, show_all=show_all)
+    return Shown(kind="explain", found=document, body=lambda: document, screen=screen)
+
+
+ALL = "all"
+Kind = Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "p2p"]
+
+
+@options.shows()
+def collective(
+    kind: Annotated[Kind, typer.Argument(help="The collective.", metavar="COLLECTIVE")],
+    size: Annotated[
+        str,
+        typer.Argument(help="Size such as 350GB or 64MiB: vector, gathered vector, send buffer."),
+    ],
+    cluster: options.Cluster,
+    algorithm: Annotated[
+        str, typer.Option(help="One, several with commas, or all that can do it.")
+    ] = ALL,
+    group: Annotated[
+        int | None,
+        typer.Option(help="Ranks that take part, the first ones [all that fill whole units]."),
+    ] = None,
+    buckets: Annotated[
+        int | None, typer.Option(min=1, help="Reduce gradients in so many equal buckets.")
+    ] = None,
+    priority: Annotated[
+        bool, typer.Option("--priority", help="Those of the first layers overtake the others.")
+    ] = False,
+    backward_s: Annotated[
+        float | None,
+        typer.Option(
+            "--backward-s", min=0.0, help="Seconds of computation beside buckets or servers."
+        ),
+    ] = None,
+    compress: Annotated[
+        str, typer.Option(metavar="topk:0.01|int8", help="Compressed gradients; changes training.")
+    ] = "",
+    server: Annotated[
+        int | None, typer.Option(min=1, help="Gradients by so many parameter servers.")
+    ] = None,
+    verbose: options.Verbose = False,
+) -> Shown:
+    """``planner collective``."""
+    from planner.answers.collective import CollectiveQuestion, collective_answer, most_whole_ranks
+    from planner.catalog.clusters import load_cluster
+    from planner.collectives.algorithms import BY_NAME
+    from planner.report.collective import print_collective
+    from planner.units import parse_bytes
+
+    problems = Problems()
+    ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
+    ways |= {} if backward_s is None else {"backward_s": backward_s}
+    ways |= _compression(problems, compress)
+    if kind != "all-reduce" and (server or buckets or compress):
+        problems.add("COLLECTIVE", "buckets, compression and servers are of an all-reduce")
+    if buckets is None and priority:
+        problems.add("--priority", "needs --buckets")
+    if buckets is None and server is None and backward_s is not None:
+        problems.add("--backward-s", "needs --buckets or --server")
+    num_bytes = problems.parsed("SIZE", size, parse_bytes)
+    machines = problems.read(lambda: load_cluster(cluster))
+    # Given with commas; none stands for all that can do it.
+    names = [] if algorithm == ALL else [name.strip() for name in algorithm.split(",")]
+    for name in names:
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME) or f"allowed are all, {', '.join(BY_NAME)}"
+            problems.add("--algorithm", f"unknown algorithm; given {name!r}, {hint}")
+    if machines is not None and group is not None and not 2 <= group <= machines.num_accelerators:
+        message = f"must be 2 to {machines.num_accelerators:,}, the cluster's; given {group}"
+        problems.add("--group", message)
+    if machines is not None and machines.num_accelerators < 2:
+        problems.add("CLUSTER", "has one accelerator; a collective needs two")
+    problems.finish()
+    assert machines is not None
+    assert num_bytes is not None
+    num_ranks = group or most_whole_ranks(machines)
+    note = ""
+    if group is None and num_ranks < machines.num_accelerators:
+        note = (
+            f"the largest group that fills whole units of every level: {num_ranks:,} of "
+            f"{machines.num_accelerators:,} ranks; --group takes another"
+        )
+    question = CollectiveQuestion(
+        kind=kind.replace("-", "_"),  # type: ignore[arg-type]
+        num_bytes=num_bytes,
+        cluster=machines,
+        num_ranks=num_ranks,
+        algorithms=tuple(dict.fromkeys(names)),
+        note=note,
+        **ways,
+    )
+    answer = collective_answer(question)
+    screen = partial(print_collective, answer, verbose=verbose)
+    return Shown(kind="collective", body=lambda: answer, screen=screen)
+
+
+def _compression(problems: Problems, text: str) -> dict[str, Any]:
+    """Return the compression of gradients: the density of ``topk:SHARE``, or 8 bits."""
+    name, _, share = text.partition(":")
+    if text in ("", "int8"):
+        return {"compress": text}
+    try:
+        density = float(share)
+    except ValueError:
+        density = 0.0
+    if name != "topk" or not 0.0 < density <= 1.0:
+        problems.add("--compress", f"must be int8, or topk:SHARE above 0 to 1; given {text!r}")
+    return {"compress": "topk", "density": density}

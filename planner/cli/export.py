@@ -2,28 +2,35 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from planner.cli import options
-from planner.cli.options import is_given
-from planner.cli.output import delayed_progress, say
+from planner.cli.output import say
 from planner.errors import InputError, NothingFitsError
 from planner.query.query import Query
-from planner.report.document import serialise
+from planner.report.document import Shown
 from planner.report.files import check_folder, check_writable, write_atomically, write_folder
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from planner.answers.base import Answer, Plan
+    from planner.cli.saved import Target
+    from planner.report.emitted import PlanText
+    from planner.search.search import Progress
 
 Form = Literal["html", "perfetto", "chakra", "astra-sim"]
 OPTION = "--out"
 
 
+@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL, form=options.FilesFormat)
 def emit(
-    plan: Annotated[Path, typer.Argument(help="Plan file written by --save.")],
+    *,
+    query: Query,
     to: Annotated[str, typer.Option("--to", help="Format, such as megatron or deepspeed.")],
     out: Annotated[
         Path | None,
@@ -31,37 +38,62 @@ def emit(
     ] = None,
     launcher: options.LauncherName = None,
     force: options.Force = False,
-    output_format: options.FilesFormat = "files",
-) -> None:
+    progress: "Progress",
+) -> Shown:
     """``planner emit``: into a folder, else the configuration on standard output."""
-    from planner.answers.plan_file import load_plan
     from planner.cli.saved import read_target, say_mismatch, write
-    from planner.report.emitted import PlanText, emit_document
+    from planner.report.emitted import emit_document
 
     target = read_target(to, launcher, "--to", needs_out=out is None)
     made = target[0]
     if out is not None:
         check_folder(out)
-    context, strategy, file = load_plan(plan)
+    plan, text = _asked(query, progress, target)[:2]
+    context, strategy = plan.context, plan.strategy
     if out is not None:
-        files = write(target, context, strategy, PlanText.of_file(plan, file), out, force=force)
+        files = write(target, context, strategy, text, out, force=force)
     else:
         files = made.emitted(context, strategy).files
-    if output_format == "json":
-        typer.echo(serialise("emit", emit_document(made, files, context, strategy, out)))
-    elif out is None:
+
+    def screen(console: "Console") -> None:
         # The first file of the configuration; what else there is, in a note.
         first, *others = files
-        typer.echo(first.text, nl=not first.text.endswith("\n"))
-        say_mismatch(made, context)
-        if others:
+        if out is None:
+            console.file.write(first.text + "\n" * (not first.text.endswith("\n")))
+            say_mismatch(made, context)
+        if out is None and others:
             names = ", ".join(each.name for each in others)
             say(f"note: this is {first.name}; --out writes {names} too")
 
+    body = partial(emit_document, made, files, context, strategy, out)
+    return Shown(kind="emit", found=files, body=body, screen=screen)
 
-@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL)
+
+def _asked(
+    query: Query,
+    progress: "Progress",
+    target: "Target | None",
+    top: int = 1,
+    taken: tuple[str, ...] = (),
+) -> "tuple[Plan, PlanText, Answer | None]":
+    """The plan of a file or folder, or the best of a question, as text too; and the answer.
+
+    ``taken`` are options of a question that are taken beside a plan.
+    """
+    from planner.cli.saved import best_of, plan_file, read_saved, refuse_question
+    from planner.report.emitted import PlanText
+
+    if query.cluster:
+        answer = best_of(query, progress, top, target[0] if target else None)
+        return answer.plans[0], PlanText.of(answer.plans[0], query), answer
+    refuse_question(query, taken)
+    path = plan_file(Path(query.model))
+    plan, file = read_saved(path)
+    return plan, PlanText.of_file(path, file), None
+
+
+@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL, form=None)
 def export(
-    context: typer.Context,
     to: Annotated[
         Form,
         typer.Option(
@@ -77,7 +109,7 @@ def export(
     ],
     *,
     query: Query,
-    top: Annotated[int, typer.Option(min=1, help="Layouts on the page.")] = 5,
+    top: Annotated[int | None, typer.Option(min=1, help="Layouts on the page [5].")] = None,
     search: Annotated[
         bool, typer.Option(help="Look for other layouts beside a saved plan on the page.")
     ] = True,
@@ -86,18 +118,11 @@ def export(
     ] = None,
     launcher: options.LauncherName = None,
     force: options.Force = False,
+    progress: "Progress",
 ) -> None:
     """``planner export``."""
-    from planner.cli.saved import (
-        best_of,
-        is_plan,
-        plan_file,
-        read_saved,
-        read_target,
-        refuse_question,
-    )
+    from planner.cli.saved import read_target
     from planner.query.software import format_meant
-    from planner.report.emitted import PlanText
 
     is_page = to == "html"
     if to in ("chakra", "astra-sim"):
@@ -105,28 +130,22 @@ def export(
     else:
         check_writable(out, force=force, option=OPTION)
     if not is_page:
-        of_page = {"top": "", "search": "no-", "emit": "", "launcher": ""}
-        given = (f"--{no}{name}" for name, no in of_page.items() if is_given(context, name))
-        options.refuse_all(given, "belongs to --to html")
+        of_page = {"--top": top, "--no-search": not search, "--emit": emit, "--launcher": launcher}
+        options.refuse_all(
+            (name for name, given in of_page.items() if given), "belongs to --to html"
+        )
     target = read_target(emit, launcher) if emit else None
-    answer = None
-    if is_plan(context, query):
-        refuse_question(query, ("time_limit",) if is_page else ())
-        plan, file = read_saved(Path(query.model))
-        text = PlanText.of_file(plan_file(Path(query.model)), file)
-        if is_page and search:
-            answer = _around(plan, top, query)
-    else:
-        if is_page and query.get("pareto") is None:
-            query = query.with_(pareto="time,gpus")
-        answer = best_of(query, top, target[0] if target else None)
-        plan = answer.plans[0]
-        text = PlanText.of(plan, query)
+    if is_page and query.cluster and query.get("pareto") is None:
+        query = query.with_(pareto="time,gpus")
+    taken = ("time_limit",) if is_page else ()
+    plan, text, answer = _asked(query, progress, target, top or 5, taken)
     if not is_page:
         _write_iteration(plan, query.model, to, out, force=force)
         return
     from planner.report.page import page_of, render_page
 
+    if answer is None and search:
+        answer = _around(plan, top or 5, query, progress)
     if target is None:
         # A question may name a format where others name a framework.
         framework = query.get("framework")
@@ -138,7 +157,7 @@ def export(
     say(f"wrote the page to {out}")
 
 
-def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
+def _around(plan: "Plan", top: int, query: Query, progress: "Progress") -> "Answer | None":
     """Return the answer for the plan's question over the whole space; None if nothing fits."""
     from planner.answers.base import search_context
     from planner.answers.plan import answered
@@ -157,8 +176,7 @@ def _around(plan: "Plan", top: int, query: Query) -> "Answer | None":
         keeps_margin=True,
     )
     try:
-        with delayed_progress() as progress:
-            return answered(resolved, top, progress)
+        return answered(resolved, top, progress)
     except NothingFitsError:
         return None
 

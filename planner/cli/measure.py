@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli import options
-from planner.cli.output import console, delayed_progress, fail, say, show_as
+from planner.cli.output import fail, say
 from planner.documents.file import read_text
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_LOG_BYTES
@@ -21,6 +21,8 @@ from planner.report.files import check_writable, check_yaml, write_atomically
 if TYPE_CHECKING:
     from planner.calibrate.fit import Base, Calibration
     from planner.calibrate.rows import Table
+    from planner.report.document import Shown
+    from planner.search.search import Progress
 
 
 @options.takes_files()
@@ -40,31 +42,36 @@ def compare(
             metavar="FILE", help="Configuration or plan file of the run [the log's own settings]."
         ),
     ] = None,
-    output_format: options.OutputFormat = "table",
-) -> None:
+    progress: "Progress",
+) -> "Shown":
     """``planner compare``: what is wrong with some logs is said behind those that can be read."""
     from planner.cli.check import request_of
     from planner.compare.compare import compare as compared
     from planner.compare.log import read_log
     from planner.query.from_file import named
     from planner.report import measure as report
+    from planner.report.document import Shown
 
     request = request_of(said, logs[0])
     named(request)
     problems, found = Problems(), []
-    with delayed_progress() as progress:
-        for number, name in enumerate(logs):
-            progress(f"reading {name}", number / len(logs))
-            log = problems.read(partial(read_log, name))
-            one = problems.read(partial(compared, log, request, config)) if log else None
-            found += [one] if one else []
-    if output_format != "json":
-        report.print_comparisons(found, console())
-    elif found:
-        typer.echo(report.render_comparisons_json(found))
-    problems.finish()
+    for number, name in enumerate(logs):
+        progress(f"reading {name}", number / len(logs))
+        log = problems.read(partial(read_log, name))
+        one = problems.read(partial(compared, log, request, config)) if log else None
+        found += [one] if one else []
+    if not found:
+        problems.finish()
+    return Shown(
+        kind="compare",
+        found=found,
+        body=partial(report.compare_document, found),
+        screen=partial(report.print_comparisons, found),
+        after=problems.finish,
+    )
 
 
+@options.shows()
 def calibrate(
     given: Annotated[
         list[str] | None,
@@ -76,6 +83,7 @@ def calibrate(
             "stated whole.",
         ),
     ] = None,
+    *,
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Measure this machine with torch, alone or under torchrun."),
@@ -91,13 +99,15 @@ def calibrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show, and write nothing.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the cluster to this YAML file.")] = None,
     force: options.Force = False,
-    output_format: options.OutputFormat = "table",
-) -> None:
+    progress: "Progress",
+    output_format: str = "table",
+) -> "Shown":
     """``planner calibrate``: of a catalog's cluster, or of a machine stated whole."""
     from planner.calibrate.fit import cluster_text, machine_text
     from planner.calibrate.machine import machine_of
     from planner.calibrate.rows import Table
     from planner.report import measure as report
+    from planner.report.document import Shown
 
     target, words = None if dry_run else out, list(given or [])
     command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
@@ -106,12 +116,12 @@ def calibrate(
     taken: tuple[str, Table] | None
     if measure:
         csv = None if dry_run else table or (out and out.with_suffix(".csv"))
-        taken = _measured_now(words, csv, target, force=force)
+        taken = _measured_now(words, csv, target, progress, force=force)
     else:
         check_yaml(target, force=force)
         taken = _table_alone(words)
     if words:
-        made = _fitted(words, taken, model, config)
+        made = _fitted(words, taken, model, config, progress)
         today, folder = datetime.now(UTC).date(), out.parent if out else Path()
         text = cluster_text(made, command, today, folder)
         screen = partial(report.print_calibration, made)
@@ -121,12 +131,16 @@ def calibrate(
         made = machine_of(path, rows, out or Path("measured.yaml"))
         text = machine_text(made, command, rows.machine.date)
         screen = partial(report.print_machine, made, rows)
-    show_as(output_format, "calibrate", partial(report.calibrate_document, made, text), screen)
-    if target is not None:
-        write_atomically(target, text, option="--out")
-        say(f"wrote {target}")
-    elif output_format != "json":
-        say("nothing written: --out FILE writes the cluster file")
+    body = partial(report.calibrate_document, made, text)
+
+    def after() -> None:
+        if target is not None:
+            write_atomically(target, text, option="--out")
+            say(f"wrote {target}")
+        elif output_format != "json":
+            say("nothing written: --out FILE writes the cluster file")
+
+    return Shown(kind="calibrate", found=made, body=body, screen=screen, after=after)
 
 
 def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
@@ -144,7 +158,11 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
 
 
 def _fitted(
-    words: list[str], taken: "tuple[str, Table] | None", model: str | None, config: str | None
+    words: list[str],
+    taken: "tuple[str, Table] | None",
+    model: str | None,
+    config: str | None,
+    progress: "Progress",
 ) -> "Calibration":
     """The catalog's machine fitted to the points of files, and of what was measured now."""
     from planner.calibrate.fit import calibrate as fit
@@ -156,20 +174,18 @@ def _fitted(
     cluster, *files = words
     base, problems, points = read_base(cluster), Problems(), list[Point]()
     request = Request(model=model, cluster=cluster)
-    with delayed_progress() as progress:
-        progress("reading", 0.0)
-        for name in files:
-            one = partial(points_of, name, base.cluster, request, config)
-            points += problems.read(one) or []
-        problems.finish()
-        if taken is not None:
-            points += table_points(*taken, base.cluster)
-        progress("fitting", 0.5)
-        return fit(base, points)
+    progress("reading", 0.0)
+    for name in files:
+        points += problems.read(partial(points_of, name, base.cluster, request, config)) or []
+    problems.finish()
+    if taken is not None:
+        points += table_points(*taken, base.cluster)
+    progress("fitting", 0.5)
+    return fit(base, points)
 
 
 def _measured_now(
-    words: list[str], csv: Path | None, out: Path | None, *, force: bool
+    words: list[str], csv: Path | None, out: Path | None, progress: "Progress", *, force: bool
 ) -> "tuple[str, Table]":
     """Return the table all processes measured, and its name; write it if requested.
 
@@ -185,7 +201,7 @@ def _measured_now(
         check_yaml(out, force=force)
         if csv is not None:
             check_writable(csv, force=force, option="--table")
-        found = _measured(read_base(words[0]) if words else None, is_first=is_first)
+        found = _measured(read_base(words[0]) if words else None, progress)
     except PlannerError:
         if is_first:
             raise
@@ -198,7 +214,7 @@ def _measured_now(
     return str(csv or "measured"), found
 
 
-def _measured(base: "Base | None", *, is_first: bool) -> "Table":
+def _measured(base: "Base | None", progress: "Progress") -> "Table":
     from planner.calibrate.points import check_machine
 
     try:
@@ -214,7 +230,6 @@ def _measured(base: "Base | None", *, is_first: bool) -> "Table":
         # before minutes are spent on measuring
         if base is not None:
             check_machine("--measure", world.machine, base.cluster)
-        with delayed_progress(is_shown=is_first) as progress:
-            return measure(world, progress)
+        return measure(world, progress)
     finally:
         leave(world)

@@ -3,16 +3,17 @@
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from typer.core import TyperCommand
 
 from planner.catalog import EXAMPLE_NODE
+from planner.cli.output import delayed_progress, show_as
 from planner.errors import InputError, Problem
 from planner.limits import MAX_GPUS
 from planner.query.options import (
@@ -28,9 +29,11 @@ from planner.query.options import (
 )
 from planner.query.query import Query, read_options
 
-MEMORY = "memory"  # the former name of ``explain MODEL CLUSTER memory``
+if TYPE_CHECKING:
+    from planner.report.document import Shown
+
 # Commands that take a job; those that take files read the project's settings by themselves.
-JOBS = ("plan", "explain", MEMORY, "size", "why", "export", "job", "sensitivity")
+JOBS = ("plan", "explain", "size", "why", "emit", "export", "job", "sensitivity")
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -89,9 +92,23 @@ PROGRAM: dict[str, Any] = {
     "pretty_exceptions_enable": False,
 }
 FORMAT_HELP = "Output format."
-HELP_ALL = "help_all"
+OutputFormat = Annotated[Literal["table", "json"], typer.Option("--format", help=FORMAT_HELP)]
+CsvFormat = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help=FORMAT_HELP)]
+TreeFormat = Annotated[Literal["tree", "json"], typer.Option("--format", help=FORMAT_HELP)]
+FindingsFormat = Annotated[
+    Literal["text", "json", "sarif", "github", "junit"],
+    typer.Option("--format", help="Form of the findings."),
+]
+FilesFormat = Annotated[Literal["files", "json"], typer.Option("--format", help=FORMAT_HELP)]
+HELP_ALL, FORM, PROGRESS = "help_all", "output_format", "progress"
+NOT_SAID = ("query", FORM, PROGRESS)  # parameters of a command that are no options of its own
 OWN_PANEL = "Options"  # those of the command itself
 SHOWS_ALL = "planner.help_all"
+# Options of commands themselves that only --help-all shows.
+RARE = (
+    *("space", "maximize", "top", "show_all", "launcher", "force", "search", "weak"),
+    *("recompute_layers", "layers_per_stage", "offload_activations"),
+)
 # Groups of a command that asks for the fastest plan, whatever else may be best.
 OF_THE_FASTEST: tuple[Group, ...] = ("job", "software", "layout", "narrowing")
 
@@ -101,6 +118,7 @@ Cluster = Annotated[
     str,
     typer.Argument(
         autocompletion=known_clusters,
+        metavar="CLUSTER",
         help=f"{NODES_OF_A_KIND}, GPUSxACCELERATOR, or a YAML file.",
     ),
 ]
@@ -115,7 +133,7 @@ def _place(name: str, text: str, *, kind: Any = str, **more: Any) -> inspect.Par
     """The argument that names a model or a cluster; it may be missing where its kind has None."""
     default = None if kind == str | None else inspect.Parameter.empty
     complete = known_models if name == "model" else known_clusters
-    said = typer.Argument(autocompletion=complete, help=text, **more)
+    said = typer.Argument(autocompletion=complete, help=text, **{"metavar": name.upper(), **more})
     return _keyword(name, Annotated[kind, said], default)
 
 
@@ -136,19 +154,27 @@ NODE = _place(
 
 
 class QuestionCommand(TyperCommand):
-    """A command whose help shows the usual options of a question; ``--help-all`` shows all."""
+    """A command whose help shows its usual options; ``--help-all`` shows all."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's
+        """Return the words of the line that says how it is called."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's
-        """Write the command's own options, then those of a question by panel."""
+        """Write the arguments, the command's own options, then those of a question by panel."""
         panels: dict[str, list[tuple[str, str]]] = {
-            title: [] for title in (OWN_PANEL, *PANELS.values())
+            title: [] for title in ("Arguments", OWN_PANEL, *PANELS.values())
         }
         for parameter in self.get_params(ctx):
-            option = OPTIONS.get(parameter.name or "")
-            row = parameter.get_help_record(ctx)
-            if row is None or (option and not option.usual and SHOWS_ALL not in ctx.meta):
+            name = parameter.name or ""
+            option, row = OPTIONS.get(name), parameter.get_help_record(ctx)
+            is_usual = option.usual if option else name not in RARE
+            if row is None or not (is_usual or SHOWS_ALL in ctx.meta):
                 continue
-            panels[PANELS[option.of] if option else OWN_PANEL].append(row)
+            title = PANELS[option.of] if option else OWN_PANEL
+            if parameter.param_type_name == "argument":
+                title, row = "Arguments", (row[0].partition(" ")[0].strip("{}"), row[1])
+            panels[title].append(row)
         for title, rows in panels.items():
             if rows:
                 with formatter.section(title):
@@ -162,80 +188,119 @@ def _show_all(context: typer.Context, value: bool) -> None:
         raise typer.Exit
 
 
+Command = Callable[..., "Shown | None"]
+Program = Callable[..., None]
+
+
 def takes(
     *groups: Group,
     refused: str = "",
     model: inspect.Parameter = MODEL,
     cluster: inspect.Parameter = CLUSTER,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command model, cluster and options where it has its parameter ``query``, a Query.
+    form: Any = OutputFormat,  # noqa: ANN401 - an annotation
+) -> Callable[[Command], Program]:
+    """Make a command of a function of a question: what it returns is shown in the form asked for.
 
-    The options are those of ``groups``, without any of all; others are hidden and refused, and
-    ``refused`` says why. ``model`` and ``cluster`` are the two arguments.
+    The function's parameters are the command's, ``query`` standing for model, cluster and the
+    options of ``groups`` (without any of all). Others are hidden and refused, and ``refused`` says
+    why. ``model`` and ``cluster`` are the two arguments. ``ask`` of the command is the same from
+    Python.
     """
     taken = options_of(groups or GROUPS)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Program:
         own = inspect.signature(command).parameters
         others = [each for name, each in OPTIONS.items() if name not in own]
-        asked = [model, cluster]
-        asked += [_parameter(each, hidden=each not in taken) for each in others]
+        asked = [model, cluster, *(_parameter(each, hidden=each not in taken) for each in others)]
 
-        @wraps(command)
-        def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - whichever option
-            del given[HELP_ALL]
+        def ask(query: Query, **given: Any) -> "Shown | None":  # noqa: ANN401 - the command's own
+            refuse(query, groups or GROUPS, refused)
+            return _answered(command, query=query, **given)
+
+        def read(context: typer.Context, given: dict[str, Any]) -> "Shown | None":
             said = {each.name: given.pop(each.name) for each in others}
             stated = {name: value for name, value in said.items() if is_given(context, name)}
             beneath = {name: value for name, value in said.items() if name not in stated}
-            model, cluster = (given.pop(name) or "" for name in PLACES)
+            places = {name: given.pop(name) or "" for name in PLACES}
+            # A file is a plan where no cluster stands beside it, whatever the project's own is.
+            is_alone = model is PLAN_OR_MODEL and not is_given(context, "cluster")
+            if is_alone and Path(places["model"]).exists():
+                places["cluster"] = ""
             # A project's defaults stand beneath.
-            query = Query.of(str(model), str(cluster), defaults=beneath, **stated)
-            refuse(query, groups or GROUPS, refused)
-            command(query=query, **given, **({"context": context} if "context" in own else {}))
+            return ask(Query.of(**places, defaults=beneath, **stated), **given)
 
-        return _with_parameters(run, command, "query", asked, _HELP_ALL)
+        return _program(command, ask, read, {"query": asked}, form, _HELP_ALL)
 
     return decorate
 
 
-def takes_files(*beside: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of OF_FILES, and others ``beside``, where it has ``said``.
+def takes_files(
+    *beside: str,
+    form: Any = OutputFormat,  # noqa: ANN401 - an annotation
+) -> Callable[[Command], Program]:
+    """The same of a function of files, with the options of OF_FILES and others ``beside``.
 
-    This is a mapping of what was given by name, read as a question reads it. The command's first
-    parameter stays in front.
+    Where it has ``said`` stands a mapping of what was given by name, read as a question reads it.
     """
     taken = (*OF_FILES, *(OPTIONS[name] for name in beside))
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Program:
+        def ask(**given: Any) -> "Shown | None":  # noqa: ANN401 - whichever option
+            said = {each.name: given.pop(each.name, None) for each in taken}
+            return _answered(command, said=read_options(taken, said), **given)
+
         asked = [_parameter(each, hidden=False) for each in taken]
-
-        @wraps(command)
-        def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - whichever option
-            del context
-            said = {each.name: given.pop(each.name) for each in taken}
-            command(said=read_options(taken, said), **given)
-
-        return _with_parameters(run, command, "said", asked)
+        return _program(command, ask, lambda _, given: ask(**given), {"said": asked}, form)
 
     return decorate
 
 
-def _with_parameters(
-    run: Callable[..., None],
-    command: Callable[..., None],
-    name: str,
-    asked: Iterable[inspect.Parameter],
+def shows(form: Any = OutputFormat) -> Callable[[Command], Program]:  # noqa: ANN401 - an annotation
+    """The same of a function of its own parameters only."""
+
+    def decorate(command: Command) -> Program:
+        ask = partial(_answered, command)
+        return _program(command, ask, lambda _, given: ask(**given), {}, form)
+
+    return decorate
+
+
+def _answered(command: Command, **given: Any) -> "Shown | None":  # noqa: ANN401 - whichever option
+    """What a command answers; how far it is stands on the screen where that takes long."""
+    own = inspect.signature(command).parameters
+    with delayed_progress() as progress:
+        given |= {PROGRESS: progress}
+        return command(**{name: value for name, value in given.items() if name in own})
+
+
+def _program(
+    command: Command,
+    ask: Command,
+    read: "Callable[[typer.Context, dict[str, Any]], Shown | None]",
+    places: Mapping[str, list[inspect.Parameter]],
+    form: Any,  # noqa: ANN401 - an annotation
     *last: inspect.Parameter,
-) -> Callable[..., None]:
-    """``run`` with the parameters of a command, ``asked`` in place of the one of a name."""
+) -> Program:
+    """The program of a command: its parameters, others in the ``places`` of some of these."""
+
+    @wraps(command)
+    def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401 - whichever option
+        given.pop(HELP_ALL, None)
+        show_as(given.get(FORM, ""), read(context, given))
+
     parameters = [_keyword("context", typer.Context, inspect.Parameter.empty)]
-    for each in inspect.signature(command, eval_str=True).parameters.values():
-        if each.name == name:
-            parameters += asked
-        elif each.name != "context":
-            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    own = inspect.signature(command).parameters
+    for name, each in own.items():
+        usual = [] if name in NOT_SAID else [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        parameters += places.get(name, usual)
+    if form is not None:
+        last = (*last, _keyword(FORM, form, get_args(get_args(form)[0])[0]))
     parameters += last
-    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__dict__ |= {
+        "ask": ask,
+        "own": [name for name in own if name not in NOT_SAID],
+        "__signature__": inspect.Signature(parameters),
+    }
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
@@ -335,7 +400,3 @@ LauncherName = Annotated[
     str | None,
     typer.Option("--launcher", help="torchrun, slurm, kubernetes or skypilot [torchrun]."),
 ]
-OutputFormat = Annotated[Literal["table", "json"], typer.Option("--format", help=FORMAT_HELP)]
-CsvFormat = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help=FORMAT_HELP)]
-TreeFormat = Annotated[Literal["tree", "json"], typer.Option("--format", help=FORMAT_HELP)]
-FilesFormat = Annotated[Literal["files", "json"], typer.Option("--format", help=FORMAT_HELP)]

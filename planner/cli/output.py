@@ -3,9 +3,9 @@
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -15,6 +15,7 @@ from planner.limits import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from planner.report.document import Shown
     from planner.search.search import Progress
 
 
@@ -28,16 +29,21 @@ def console() -> "Console":
     return screen
 
 
-def show_as(
-    form: str, kind: str, document: Callable[[], Any], screen: "Callable[[Console], None]"
-) -> None:
-    """Print an answer as its document where that is asked for, else on a screen."""
-    if form == "json":
+def show_as(form: str, shown: "Shown | None") -> None:
+    """Print an answer in the form asked for, and do what follows; exits with its code."""
+    if shown is None:
+        return
+    if form in shown.forms:
+        typer.echo(shown.forms[form](), nl=False)
+    elif form == "json":
         from planner.report.document import serialise
 
-        typer.echo(serialise(kind, document()))
+        typer.echo(serialise(shown.kind, shown.body()))
     else:
-        screen(console())
+        shown.screen(console())
+    shown.after()
+    if shown.exit_code:
+        raise typer.Exit(shown.exit_code)
 
 
 def fail(option: str, message: str) -> NoReturn:
@@ -45,15 +51,19 @@ def fail(option: str, message: str) -> NoReturn:
     raise InputError.single("command line", option, message)
 
 
-def say(text: str) -> None:
-    """Write a line to standard error; what files or paths hide in it stands escaped."""
-    typer.echo(printable(text), err=True)
+def say(*lines: str) -> None:
+    """Write lines to standard error; what files or paths hide in them stands escaped."""
+    for text in lines:
+        typer.echo(printable(text), err=True)
 
 
 @contextmanager
-def delayed_progress(*, is_shown: bool = True) -> "Iterator[Progress]":
-    """Yield a progress callback; nothing is shown in the first second or without a terminal."""
-    if not (is_shown and sys.stderr.isatty()):
+def delayed_progress() -> "Iterator[Progress]":
+    """Yield a progress callback; nothing is shown in the first second or without a terminal.
+
+    Of several processes that torchrun starts the first shows it.
+    """
+    if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
         yield lambda _message, _fraction: None
         return
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn

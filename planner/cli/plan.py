@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,22 +12,20 @@ import typer
 
 from planner.catalog import EXAMPLE_NODE
 from planner.cli import options
-from planner.cli.options import is_given
-from planner.cli.output import console, delayed_progress, fail, say, show_as
+from planner.cli.output import fail, say
 from planner.errors import NothingFitsError
 from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
-from planner.report.document import serialise
 from planner.report.files import check_targets, check_writable, write_atomically
 from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from planner.answers.base import Answer, Plan
+    from planner.answers.base import Answer
     from planner.answers.why import Versus
     from planner.cli.saved import Target
-    from planner.formats.format import Format
     from planner.query.resolve import Resolved
+    from planner.report.document import Shown
     from planner.search.search import Progress
 
 MEMBERS = re.compile(r",(?=\s*[A-Za-z][A-Za-z_-]*=)")
@@ -36,9 +35,8 @@ SPELLED = {option.spelled: name for name, option in OPTIONS.items() if option.sp
 BATCHES = {"global_batch": "global_batch_tokens", "global_batch_tokens": "global_batch"}
 
 
-@options.takes()
+@options.takes(form=options.CsvFormat)
 def plan(
-    context: typer.Context,
     *,
     query: Query,
     space: Annotated[
@@ -64,7 +62,6 @@ def plan(
         bool, typer.Option("--all", help="Show the variants of every layout too.")
     ] = False,
     verbose: options.Verbose = False,
-    output_format: options.CsvFormat = "table",
     save: Annotated[Path | None, typer.Option(help="Write the best plan to this file.")] = None,
     emit: Annotated[
         str | None,
@@ -73,47 +70,69 @@ def plan(
     out: Annotated[Path | None, typer.Option(help="Folder for --emit.")] = None,
     launcher: options.LauncherName = None,
     force: options.Force = False,
-) -> None:
+    progress: "Progress",
+    output_format: str = "table",
+) -> "Shown":
     """``planner plan``: exits with 3 where nothing fits, or keeps the limits."""
     from planner.answers.plan import answered
-    from planner.cli.saved import write
     from planner.query.resolve import resolve
     from planner.report import plan_options as report
-    from planner.report.emitted import PlanText
-    from planner.report.sizing_words import unmet_limits
+    from planner.report.document import Planned, Shown
+    from planner.search.space.count import count_space
 
     if save is not None:
         check_writable(save, force=force)
     problems = Problems()
     target = problems.read(lambda: _target(emit, out, launcher, force=force))
-    if versus or maximize:
-        option = "--versus" if versus else "--maximize"
-        if target or save or space or (versus and maximize) or output_format == "csv":
-            problems.add(option, "stands alone and writes nothing; without --emit, --save, csv")
+    alone = {"--versus": versus, "--maximize": maximize, "--space": space}
+    asked = [name for name, given in alone.items() if given]
+    if asked and (target or save or len(asked) > 1 or output_format == "csv"):
+        problems.add(asked[0], "stands alone and writes nothing; without --emit, --save, csv")
+    if asked and asked[0] != "--space":
         problems.finish()
     if maximize:
-        _maximize(context, query, maximize, output_format, verbose=verbose)
-        return
+        return _maximized(query, maximize, progress, verbose=verbose)
     if versus:
-        with delayed_progress() as progress:
-            sides = compare(query, versus, progress)
-        document = partial(report.versus_document, sides)
-        show_as(output_format, "versus", document, partial(report.print_versus, sides))
-        return
+        sides = compare(query, versus, progress)
+        return Shown(
+            kind="versus",
+            found=sides,
+            body=partial(report.versus_document, sides),
+            screen=partial(report.print_versus, sides),
+        )
     resolved = resolve(query, fmt=target[0] if target else None, problems=problems)
     if space:
-        _print_space(resolved, output_format)
-        return
-    with delayed_progress() as progress:
-        result = answered(resolved, top, progress)
-    if save is not None and result.plans:
-        write_atomically(save, PlanText.of(result.plans[0], query).text)
-        say(f"saved plan 1 to {save}")
-    goes_on = bool(result.plans) and target is None
-    following = writing(context, result.plans[0], resolved.fmt) if goes_on else ""
-    _show(result, output_format, following, verbose=verbose, show_all=show_all)
+        spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
+        body = partial(report.space_document, spaces, resolved.notes)
+        screen = partial(report.print_spaces, spaces, resolved.notes)
+        return Shown(kind="space", body=body, screen=screen)
+    result = answered(resolved, top, progress)
+    following = _following(result, resolved, save, emitting=target is not None)
+    after = partial(_written, result, query, save, target, out, force=force)
+    return Planned.of(
+        result, query, verbose=verbose, show_all=show_all, following=following, after=after
+    )
+
+
+def _written(
+    result: "Answer",
+    query: Query,
+    save: Path | None,
+    target: "Target | None",
+    out: Path | None,
+    *,
+    force: bool,
+) -> None:
+    """Write what is asked for; raises NothingFitsError where no plan keeps the limits."""
+    from planner.cli.saved import write
+    from planner.report.emitted import PlanText
+    from planner.report.sizing_words import unmet_limits
+
     if not result.plans:
         raise unmet_limits(result)
+    if save is not None:
+        write_atomically(save, PlanText.of(result.plans[0], query).text)
+        say(f"saved plan 1 to {save}")
     if target is not None:
         assert out is not None
         framework = target[0].framework
@@ -121,49 +140,35 @@ def plan(
         write(target, best.context, best.strategy, PlanText.of(best, query), out, force=force)
 
 
-def _maximize(
-    context: typer.Context, query: Query, maximize: str, output_format: str, *, verbose: bool
-) -> None:
-    """Show the largest value at which some layout fits, and what keeps it from being larger."""
+def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bool) -> "Shown":
+    """The largest value at which some layout fits, and what keeps it from being larger."""
     from planner.answers.base import Deadline
     from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
     from planner.answers.nothing_fits import nothing_fits
     from planner.answers.whatif import Case
     from planner.query.resolve import resolve
     from planner.report import plan_options as report
+    from planner.report.document import Shown
 
     options.refuse(query, options.OF_THE_FASTEST, "--maximize asks what fits")
     resolved = resolve(query)
-    has_batch = any(query.get(name) is not None for name in ("global_batch", "global_batch_tokens"))
+    has_batch = any(query.get(name) is not None for name in BATCHES)
     case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
     deadline = Deadline(resolved.time_limit_s)
-    with delayed_progress() as progress:
-        answer = largest(
-            case,
-            quantities=(MICRO_BATCH, SEQUENCE) if maximize == "micro-batch" else (SEQUENCE,),
-            has_batch=has_batch,
-            keeps_margin=resolved.keeps_margin,
-            notes=resolved.without_note("global_batch").notes,
-            deadline=deadline,
-            progress=progress,
-        )
+    answer = largest(
+        case,
+        quantities=(MICRO_BATCH, SEQUENCE) if maximize == "micro-batch" else (SEQUENCE,),
+        has_batch=has_batch,
+        keeps_margin=resolved.keeps_margin,
+        notes=resolved.without_note("global_batch").notes,
+        deadline=deadline,
+        progress=progress,
+    )
     if not any(one.value for one in answer.found):
         raise deadline.nothing_found() if answer.is_cut else nothing_fits(case)
-    following = shlex.join(typed(context, without="maximize"))
+    following = shlex.join(["planner", "plan", *query.words()])
     screen = partial(report.print_largest, answer, verbose=verbose, following=following)
-    show_as(output_format, "largest", partial(report.largest_document, answer), screen)
-
-
-def _print_space(resolved: "Resolved", output_format: str) -> None:
-    """Show the space; raises InputError where there is no such form of it."""
-    from planner.report import plan_options as report
-    from planner.search.space.count import count_space
-
-    if output_format == "csv":
-        fail("--format", "--space has the forms table and json; given csv")
-    spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
-    document = partial(report.space_document, spaces, resolved.notes)
-    show_as(output_format, "space", document, partial(report.print_spaces, spaces, resolved.notes))
+    return Shown(kind="largest", body=partial(report.largest_document, answer), screen=screen)
 
 
 def _target(
@@ -185,53 +190,31 @@ def _target(
     return target
 
 
-def _show(
-    result: "Answer", output_format: str, following: str, *, verbose: bool, show_all: bool
-) -> None:
-    from planner.answers.plan import beside_document, beside_screen
-    from planner.report.plan import plan_document, print_answer
-    from planner.report.table import csv_text
-    from planner.report.tables import CSV_COLUMNS, rows
-
-    if output_format == "json":
-        typer.echo(serialise("plan", plan_document(result, beside_document(result))))
-    elif output_format == "csv":
-        typer.echo(csv_text(rows(result), CSV_COLUMNS), nl=False)
-    else:
-        told = beside_screen(result, verbose=verbose, show_all=show_all)
-        print_answer(
-            result, told, console(), verbose=verbose, show_all=show_all, following=following
-        )
-
-
-def typed(context: typer.Context, without: str = "") -> list[str]:
-    """The words of the command that runs, as its options were read; defaults are left out."""
-    # Options that change what is shown, and no answer.
-    left_out = ("verbose", "show_all", "output_format", "top", "force", without)
-    words, options = ["planner", context.command.name or ""], list[str]()
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if name in left_out or not is_given(context, name):
-            continue
-        value = context.params[name]
-        if parameter.param_type_name == "argument":
-            words.append(str(value))
-        elif isinstance(value, bool):
-            options.append((parameter.opts if value else parameter.secondary_opts)[0])
-        else:
-            every = value if isinstance(value, list | tuple) else [value]
-            options += [word for each in every for word in (parameter.opts[0], str(each))]
-    return [*words, *options]
-
-
-def writing(context: typer.Context, plan: "Plan", made: "Format | None") -> str:
-    """Planning again with the files of the first plan written, or saved where no format has it."""
+def _following(result: "Answer", resolved: "Resolved", save: Path | None, *, emitting: bool) -> str:
+    """The command that goes on: it writes the first plan's files, or saves it where none can."""
     from planner.formats.registry import format_of
 
-    made = made if made and made.is_written else format_of(plan.context.traits)
-    if list(made.refused(plan.context)):
-        return shlex.join([*typed(context), "--save", "plan.yaml"])
-    return shlex.join([*typed(context), "--emit", made.name, "--out", "run"])
+    if emitting or not result.plans:
+        return ""
+    context, made = result.plans[0].context, resolved.fmt
+    made = made if made and made.is_written else format_of(context.traits)
+    has_files = not list(made.refused(context))
+    words = ["planner", "plan", *resolved.query.words()]
+    if save is not None:
+        to = ["--to", made.name, "--out", _free("run")]
+        words = ["planner", *(["emit", str(save), *to] if has_files else ["explain", str(save)])]
+    elif has_files:
+        words += ["--emit", made.name, "--out", _free("run")]
+    else:
+        words += ["--save", _free("plan.yaml")]
+    return shlex.join(words)
+
+
+def _free(name: str) -> str:
+    """The name, numbered where something of that name is there already."""
+    path = Path(name)
+    names = (f"{path.stem}{number}{path.suffix}" for number in count(2))
+    return next(each for each in chain([name], names) if not Path(each).exists())
 
 
 def otherwise(query: Query, text: str) -> Query:

@@ -3,14 +3,12 @@
 from collections.abc import Container
 from pathlib import Path
 
-import typer
-
 from planner.answers.base import Answer, Plan
 from planner.answers.plan import answered
 from planner.answers.plan_file import PlanFile, load_plan
 from planner.catalog import EXAMPLE_NODE
-from planner.cli.options import is_given, refuse_all
-from planner.cli.output import delayed_progress, say
+from planner.cli.options import refuse_all
+from planner.cli.output import say
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.errors import InputError
@@ -23,21 +21,16 @@ from planner.query.options import OPTIONS
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.query.words import SEVERAL, meant_word
-from planner.report.emitted import PLAN, PlanText, mismatch, output_files
+from planner.report.emitted import PLAN, PlanText, check_command, mismatch, output_files
 from planner.report.files import write_folder
 from planner.report.sizing_words import unmet_limits
+from planner.search.search import Progress
 from planner.spec.strategy import Strategy
 from planner.spelling import did_you_mean
 
 Target = tuple[Format, Launcher]
 # Of commands that take either.
 ARGUMENT = "PLAN-OR-MODEL"
-
-
-def is_plan(context: typer.Context, query: Query) -> bool:
-    """One word, and no cluster of a project's settings that would make it a model."""
-    has_cluster = bool(query.cluster) and not Path(query.model).exists()
-    return not is_given(context, "cluster") and not has_cluster
 
 
 def refuse_question(query: Query, own: Container[str] = ()) -> None:
@@ -72,12 +65,14 @@ def read_saved(path: Path) -> tuple[Plan, PlanFile]:
 
 
 def best_of(
-    query: Query, top: int = 1, fmt: Format | None = None, problems: Problems | None = None
+    query: Query,
+    progress: Progress,
+    top: int = 1,
+    fmt: Format | None = None,
+    problems: Problems | None = None,
 ) -> Answer:
     """The best plans of a question; raises where nothing fits, or keeps the limits."""
-    resolved = resolve(query, fmt=fmt, problems=problems)
-    with delayed_progress() as progress:
-        found = answered(resolved, top, progress)
+    found = answered(resolve(query, fmt=fmt, problems=problems), top, progress)
     if not found.plans:
         raise unmet_limits(found)
     return found
@@ -121,4 +116,6 @@ def write(
     write_folder(out, files, force=force)
     say(f"wrote {', '.join(file.name for file in files)} to {out}")
     say_mismatch(target[0], context)
+    first = str(out / files[0].name)
+    say(f"Next: {check_command(target[0], context, strategy, plan, first)}")
     return files

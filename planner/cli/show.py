@@ -3,47 +3,49 @@
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from planner.catalog import EXAMPLE_ACCELERATOR
 from planner.catalog.observe import Source, ask_host, read_source
 from planner.cli import options
-from planner.cli.output import console, fail, say
+from planner.cli.output import fail, say
 from planner.notes import Problems
 from planner.report import document
+from planner.report.document import Shown
 from planner.report.files import check_yaml, write_atomically
+from planner.report.table import ON_SCREEN
 
 app = typer.Typer(no_args_is_help=True, **options.PROGRAM)
-All = Annotated[bool, typer.Option("--all", help="List all rows of a table.")]
+All = Annotated[bool, typer.Option("--all", help="Show all rows of a list, all lines of an entry.")]
 
 
 def _shown(
     kind: str,
     body: Any,  # noqa: ANN401 - any row of planner.answers.show
-    form: str,
-    show: Callable[[Any, Console], None],
+    screen: Callable[..., None],
     rows: str = "",
-) -> None:
-    """An answer in the form asked for; as CSV its rows, or those of its field ``rows``."""
+    *,
+    most: int | None = None,
+) -> Shown:
+    """An answer, on its screen at most so many rows or lines; as CSV it, or its ``rows``."""
     from planner.report.table import csv_text
 
-    if form == "json":
-        typer.echo(document.serialise(kind, body))
-    elif form == "csv":
+    def csv() -> str:
         found = asdict(body)
         listed = found[rows] if rows else [found]
-        typer.echo(csv_text(listed, list(listed[0]) if listed else []), nl=False)
-    else:
-        show(body, console())
+        return csv_text(listed, list(listed[0]) if listed else [])
+
+    screen = partial(screen, body, **({"most": most} if most else {}))
+    return Shown(kind=kind, found=body, body=lambda: body, screen=screen, forms={"csv": csv})
 
 
 @app.command("models")
+@options.shows(options.CsvFormat)
 def models(
     words: Annotated[
         list[str] | None,
@@ -55,8 +57,8 @@ def models(
         ),
     ] = None,
     list_all: All = False,
-    output_format: options.CsvFormat = "table",
-) -> None:
+    output_format: str = "table",
+) -> Shown:
     """List the known models, or show one with its parameter count and sources."""
     from planner.answers import show as answers
     from planner.catalog.models import is_model_file, meant_name
@@ -66,13 +68,13 @@ def models(
     given = tuple(words or ())
     name = unique_match(given, lambda word: is_model_file(word) or meant_name(word) is not None)
     if name:
-        _shown("model", answers.model(name), output_format, report.print_model)
-        return
+        return _shown("model", answers.model(name), report.print_model)
     most = report.MOST if output_format == "table" and not list_all else None
-    _shown("models", answers.models(given, most), output_format, report.print_models, "models")
+    return _shown("models", answers.models(given, most), report.print_models, "models")
 
 
 @app.command("recipes")
+@options.shows(options.CsvFormat)
 def recipes(
     words: Annotated[
         list[str] | None,
@@ -83,18 +85,18 @@ def recipes(
         ),
     ] = None,
     list_all: All = False,
-    output_format: options.CsvFormat = "table",
-) -> None:
+) -> Shown:
     """List tuned recipes that all words apply to; `plan --like RECIPE` starts from one."""
     from planner.answers import show as answers
     from planner.report import show as report
 
     given = tuple(word for text in words or () for word in text.split())
-    show = partial(report.print_recipes, most=None if list_all else report.MOST)
-    _shown("recipes", answers.recipes(given), output_format, show, "recipes")
+    most = None if list_all else report.MOST
+    return _shown("recipes", answers.recipes(given), report.print_recipes, "recipes", most=most)
 
 
 @app.command("frameworks")
+@options.shows(options.CsvFormat)
 def frameworks(
     name: Annotated[
         str,
@@ -105,18 +107,17 @@ def frameworks(
         ),
     ] = "",
     list_all: All = False,
-    output_format: options.CsvFormat = "table",
-) -> None:
+) -> Shown:
     """List frameworks and profiles, or show one profile with the source of every trait."""
     from planner.answers import show as answers
     from planner.report import show as report
 
     if name:
+        lines = None if list_all else ON_SCREEN
         found = answers.framework(name)
-        _shown("framework", found, output_format, report.print_framework, "traits")
-        return
-    show = partial(report.print_frameworks, most=None if list_all else report.MOST)
-    _shown("frameworks", answers.frameworks(), output_format, show, "profiles")
+        return _shown("framework", found, report.print_framework, "traits", most=lines)
+    most, listed = None if list_all else report.MOST, answers.frameworks()
+    return _shown("frameworks", listed, report.print_frameworks, "profiles", most=most)
 
 
 @app.command("schema")
@@ -136,6 +137,7 @@ def schema(
 
 
 @app.command("hardware")
+@options.shows(options.CsvFormat)
 def hardware(
     names: Annotated[
         list[str] | None,
@@ -166,8 +168,8 @@ def hardware(
         str, typer.Option(help="Catalog name of the detected GPUs, or which of several kinds.")
     ] = "",
     list_all: All = False,
-    output_format: options.CsvFormat = "table",
-) -> None:
+    output_format: str = "table",
+) -> Shown:
     """List the known hardware, show one entry with its sources, or detect a cluster."""
     from planner.answers import show as answers
     from planner.catalog.words import is_hardware, unique_match
@@ -178,8 +180,7 @@ def hardware(
             fail("NAME", f"--detect takes no name; given {', '.join(names)}")
         check_yaml(out, force=force)
         files = [*from_files, *(names or [])] if from_files else []
-        _detect(files, accelerator, out, output_format, on_host=detect)
-        return
+        return _detect(files, accelerator, out, on_host=detect)
     alone = {"--out": out, "--accelerator": accelerator}
     options.refuse_all(
         (name for name, value in alone.items() if value), "needs --detect or --from FILE"
@@ -189,18 +190,16 @@ def hardware(
         found = answers.hardware_entry(name)
         is_cluster = isinstance(found, answers.Cluster)
         kind, rows = ("cluster", "levels") if is_cluster else ("hardware-entry", "figures")
-        _shown(kind, found, output_format, report.print_hardware_entry, rows)
-        return
+        lines = None if list_all else ON_SCREEN
+        return _shown(kind, found, report.print_hardware_entry, rows, most=lines)
     if output_format == "csv":
         fail("--format csv", "of one entry only: those of several kinds have different columns")
-    most = report.MOST if output_format == "table" and not list_all else None
-    _shown("hardware", answers.hardware(words, most), output_format, report.print_hardware)
+    most = report.MOST_OF_KINDS if output_format == "table" and not list_all else None
+    return _shown("hardware", answers.hardware(words, most), report.print_hardware)
 
 
-def _detect(
-    files: list[str], accelerator: str, out: Path | None, form: str, *, on_host: bool
-) -> None:
-    """One machine of all sources: its cluster file written, else shown."""
+def _detect(files: list[str], accelerator: str, out: Path | None, *, on_host: bool) -> Shown:
+    """One machine of all sources: its cluster file written, else shown, and what was seen."""
     from planner.answers import show as answers
     from planner.catalog.detect import cluster_text, merge
     from planner.report import show as report
@@ -220,11 +219,9 @@ def _detect(
     text = cluster_text(machine, shlex.join(command))
     if out is not None:
         write_atomically(out, text, option="--out")
-    if out is None and form == "table":
-        typer.echo(text, nl=False)
-    else:
-        written = () if out is None else (str(out),)
-        found = answers.Detected(**vars(machine), cluster_file=text, written=written)
-        _shown("detected", found, form, report.print_detected, "overrides")
-    if out is not None:
-        say(f"wrote {out}")
+    written = () if out is None else (str(out),)
+    found = answers.Detected(**vars(machine), cluster_file=text, written=written)
+    shown = _shown("detected", found, report.print_detected, "overrides")
+    if out is None:
+        return replace(shown, forms={**shown.forms, "table": lambda: text})
+    return replace(shown, after=partial(say, f"wrote {out}"))

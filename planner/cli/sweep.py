@@ -1,5 +1,6 @@
 """``planner sweep``: many questions at once, and what their answers say together."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -99,7 +100,7 @@ def run(
         typer.echo(serialise("sweep", made))
     else:
         report.print_outcome(made, results.rows, sweep.size, console())
-        typer.echo(f"Next: planner sweep show {target}")
+        typer.echo(f"Next: planner sweep show {shlex.quote(str(target))}")
     if any(row["status"] == FAILED for row in results.rows):
         say("failed cells are not kept: the same command asks them again")
         raise typer.Exit(1)

@@ -293,7 +293,6 @@ _OPTIONS: tuple[Option, ...] = (
         name="where",
         of="narrowing",
         many=True,
-        usual=True,
         metavar="CONDITION",
         help="The same for a condition such as 'tp*cp <= 8 and zero >= 1'; repeatable.",
     ),
@@ -316,7 +315,6 @@ _OPTIONS: tuple[Option, ...] = (
         of="narrowing",
         parse=seconds,
         metavar="SECONDS",
-        usual=True,
         help="Stop searching then; the gap is reported.",
     ),
     Option(
@@ -353,7 +351,6 @@ _OPTIONS: tuple[Option, ...] = (
     Option(
         name="budget",
         of="limits",
-        usual=True,
         help="USD the whole job may cost: 500k, 2M, $1.5M.",
     ),
 )

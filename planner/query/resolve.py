@@ -218,7 +218,9 @@ def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> A
         options = "--deadline, --min-tokens-per-s or --budget"
         problems.add("--objective", f"{OBJECTIVES[name].word} needs a limit: {options}")
     text = query.get("pareto") or ""
-    if query.get("pareto") is None and query.get("frontier"):
+    if query.get("frontier"):
+        if text not in ("", "time,gpus"):
+            problems.add("--frontier", f"is --pareto time,gpus; given --pareto {text}")
         text = "time,gpus"
     words = [word for word in text.split(",") if word.strip()]
     traded = [_objective("--pareto", word, problems) for word in words]

@@ -38,6 +38,7 @@ from planner.units import GB, GIB
 
 ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
+BRIDGE_PROFILE = "bridge"  # of Megatron-Core as NeMo and Megatron-Bridge start it
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
 
 
@@ -72,7 +73,7 @@ def usual_software(model: ModelSpec | None, cluster: ClusterSpec | None) -> tupl
     if 0 < accelerator.compute_capability < 8.0:
         return DEFAULT_FRAMEWORK, "classic", "Transformer Engine needs Ampere or newer"
     if accelerator.compute_capability >= 9.0 and model and model.moe:
-        return DEFAULT_FRAMEWORK, "bridge", "tokens go to experts by DeepEP or HybridEP"
+        return DEFAULT_FRAMEWORK, BRIDGE_PROFILE, "tokens go to experts by DeepEP or HybridEP"
     return usual
 
 
@@ -99,12 +100,15 @@ def read_frameworks(
         name = ADAPTER_FRAMEWORK
         text = f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)"
         problems.note(NoteKind.default, text, "framework")
-    known = (*FRAMEWORKS, ANY_FRAMEWORK)
+    known, is_nemo = (*FRAMEWORKS, ANY_FRAMEWORK), name.strip().lower() == "nemo"
     name = meant("--framework", name, known, problems)
     if name not in known:
         hint = SEVERAL.get(name.lower(), "")
         problems.add("--framework", unknown("framework", name, known, hint))
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
+    if is_nemo and "profile" not in query.given:
+        profile = BRIDGE_PROFILE
+        problems.note(NoteKind.read_as, f"NeMo's profile is {profile}", "profile")
     names = [each for each in named if profile in profile_names(each)]
     _note_left(named, names, f", without profile {profile}", "profile", problems)
     for each in () if names else named:
@@ -136,6 +140,10 @@ def _with_options(
     """Traits with the optimizer, the recompute modules and the uncertainty a user gives."""
     traits = problems.read(partial(with_optimizer, traits, optimizer)) or traits
     modules, percent = query.get("recompute_modules"), query.get("margin")
+    recompute = query.get("recompute")
+    if None not in (modules, recompute) and "selective" not in recompute.split("|"):
+        text = f"needs --recompute selective; given --recompute {recompute}"
+        problems.add("--recompute-modules", text)
     if modules is not None:
         names = [name.strip() for name in modules.split(",") if name.strip()]
         traits = problems.read(partial(with_recompute_modules, traits, names)) or traits

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from planner.catalog import EXAMPLE_NODE
 from planner.errors import Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief
 
@@ -30,11 +29,13 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "megatron-lm": "megatron",
         "megatron-core": "megatron",
         "mcore": "megatron",
+        "nemo": "megatron",
     },
 }
 # Another word for a format of files.
 OTHER_FORMATS: Mapping[str, str] = {
     **OTHER_WORDS["--framework"],
+    "nemo": "bridge",
     "megatron-bridge": "bridge",
     "llama-factory": "llamafactory",
     "swift": "ms-swift",
@@ -47,8 +48,6 @@ SEVERAL: Mapping[str, str] = {
     "fsdp2": "torchtitan, accelerate and trainer run FSDP2; name one of them",
     "ddp": "accelerate runs whole replicas: --framework accelerate --profile ddp",
     "megatron-bridge": "its files are those of --framework bridge",
-    "nemo": "NeMo trains by Megatron-Core: --framework bridge for Megatron-Bridge, its successor, "
-    "or megatron",
     "hf": "accelerate or trainer; name one of them",
     "huggingface": "accelerate or trainer; name one of them",
     "transformers": "accelerate or trainer; name one of them",
@@ -56,45 +55,49 @@ SEVERAL: Mapping[str, str] = {
     "pytorch": "torchtitan is PyTorch's own; accelerate and trainer use its FSDP2",
     "zero": "ZeRO is deepspeed's; megatron, torchtitan and accelerate shard as it does",
 }
-# Options of other programs, and what says the same here.
+# Options of other programs, and the words that say the same here: a value stands behind an option
+# alone, none behind two words.
+SAME_OPTIONS: Mapping[str, str] = {
+    "--lora": "--train lora",
+    "--qlora": "--train qlora",
+    "--deepspeed": "--framework deepspeed",
+    "--megatron": "--framework megatron",
+    "--zero": "--zero-stage",
+    **{f"--zero{dash}{stage}": f"--zero-stage {stage}" for stage in range(4) for dash in ("", "-")},
+    **dict.fromkeys(("--mbs", "--micro-batch-size"), "--micro-batch"),
+    **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size"), "--global-batch"),
+    **dict.fromkeys(
+        ("--seq", "--seqlen", "--seq-length", "--sequence-length", "--context-length"), "--seq-len"
+    ),
+    **{
+        f"--{kind}{model}-parallel{size}": f"--{degree}"
+        for kind, degree in (
+            *(("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"), ("expert", "ep")),
+            ("data", "dp"),
+        )
+        for model in ("", "-model")
+        for size in ("", "-size")
+    },
+    **{f"--{name}": f"--precision {name}" for name in ("bf16", "fp16", "fp8", "fp4")},
+    "--dtype": "--precision",
+    "--gradient-checkpointing": "--recompute full",
+}
+# Options of other programs that say of what and how much the cluster is.
+OF_CLUSTER: Mapping[str, str] = {
+    **dict.fromkeys(("--gpus", "--num-gpus", "--ngpus", "--world-size"), "gpus"),
+    **dict.fromkeys(("--nodes", "--num-nodes", "--nnodes"), "nodes"),
+    **dict.fromkeys(("--gpu", "--gpu-type", "--accelerator", "--hardware", "--node"), "name"),
+}
+# Options of other programs that no words here say the same as.
 UNKNOWN_OPTIONS: Mapping[str, str] = {
-    "--lora": "adapters are trained with --train lora (--lora-rank, --lora-targets)",
-    "--qlora": "adapters beside 4-bit weights are trained with --train qlora",
     "--dpo": "preference tuning is not planned; --train dpo says what can be asked instead",
     "--rlhf": "reinforcement learning is not planned; --train rlhf says what can be asked instead",
     "--fsdp": f"a framework is named with --framework: {SEVERAL['fsdp']}",
-    "--deepspeed": "a framework is named with --framework deepspeed",
-    "--zero": "a ZeRO stage is fixed with --zero-stage",
-    **dict.fromkeys(("--mbs", "--micro-batch-size"), "a micro-batch is fixed with --micro-batch"),
-    **dict.fromkeys(
-        ("--gbs", "--batch", "--batch-size", "--global-batch-size"),
-        "a batch is given with --global-batch (sequences) or --global-batch-tokens",
-    ),
-    **dict.fromkeys(
-        ("--seq", "--seqlen", "--seq-length", "--sequence-length", "--context-length"),
-        "a length is given with --seq-len",
-    ),
-    **dict.fromkeys(
-        ("--tensor-parallel", "--tensor-parallel-size", "--tensor-model-parallel-size"),
-        "tensor parallelism is given with --tp",
-    ),
-    **dict.fromkeys(
-        ("--pipeline-parallel", "--pipeline-parallel-size", "--pipeline-model-parallel-size"),
-        "pipeline parallelism is given with --pp",
-    ),
-    **dict.fromkeys(
-        ("--num-gpus", "--ngpus", "--world-size"),
-        f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
-    ),
-    "--fp8": "a precision is given with --precision fp8",
-    "--fp16": "a precision is given with --precision fp16",
-    "--gradient-checkpointing": "recomputation is searched; --recompute full asks for it",
-    "--nodes": f"the cluster says so: 4x{EXAMPLE_NODE} are four nodes",
-    "--dtype": "a precision is given with --precision",
-    "--bf16": "a precision is given with --precision bf16",
     "--nvme": "a disk is not measured; overrides of a cluster file state nvme_read_gb_per_s",
-    "--plot": "curves are not drawn; planner export --to html draws a plan's charts",
-    "--plot-file": "curves are not drawn; planner export --to html draws a plan's charts",
+    **dict.fromkeys(
+        ("--plot", "--plot-file"),
+        "curves are not drawn; planner export --to html draws a plan's charts",
+    ),
     "--published": "published runs are compared by python -m tools.validate in a checkout",
 }
 _LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
@@ -114,8 +117,11 @@ def meant_word(option: str, text: str, known: Collection[str]) -> str:
 def unknown_options(words: Sequence[str]) -> Iterator[Problem]:
     """Yield what says the same here as options that are other programs'."""
     for name in (word.partition("=")[0] for word in words):
-        if name in UNKNOWN_OPTIONS:
-            yield Problem(where="command line", key=name, message=UNKNOWN_OPTIONS[name])
+        message = UNKNOWN_OPTIONS.get(name)
+        if name in SAME_OPTIONS:
+            message = f"{SAME_OPTIONS[name]} says it here"
+        if message:
+            yield Problem(where="command line", key=name, message=message)
 
 
 def length(text: str) -> int:

@@ -1,13 +1,16 @@
-"""JSON documents of all commands: their common head, and the schemas of what is in them.
+"""Answers as screens and as JSON documents, and the schemas of what is in these.
 
 Row types (in ``answers/`` and beside the screens here) say what each document has; schemas are made
 of them at run time.
 """
 
+import io
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
@@ -16,6 +19,11 @@ from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from planner.answers.base import Answer, Plan
+    from planner.notes import Note
+    from planner.query.query import Query
 
 
 @dataclass(frozen=True)
@@ -120,3 +128,200 @@ def _closed(part: Any) -> Any:  # noqa: ANN401 - any part of a schema
         made["required"] = [name for name in fields if name in always or "default" in fields[name]]
         made["additionalProperties"] = False
     return made
+
+
+# Columns of a table of plans that stand on the screen, in its order.
+ON_SCREEN = (
+    *("table", "rank", "gpus", "dp", "tp", "pp", "cp", "ep", "zero_stage", "micro_batch"),
+    *("recompute", "offload", "iter_time_s", "mfu", "peak_bytes"),
+)
+
+
+def _nothing() -> None:
+    """Nothing follows."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Shown:
+    """An answer as a screen and as a document."""
+
+    kind: str
+    """Kind of the document."""
+    found: Any = None
+    """The answer itself."""
+    body: Callable[[], Any]
+    """What the document has behind its head."""
+    screen: Callable[["Console"], None]
+    forms: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    """Its text in other forms, by the words of ``--format``."""
+    after: Callable[[], None] = _nothing
+    """What is done once it is shown: files are written, or it is raised that nothing will do."""
+    exit_code: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of ``--format json``."""
+        return document(self.kind, self.body())
+
+    def text(self, width: int = 80) -> str:
+        """The screen of the command, so many characters wide."""
+        from planner.report.table import Screen
+
+        text = io.StringIO()
+        plain: dict[str, Any] = {"highlight": False, "emoji": False, "markup": False}
+        self.screen(Screen(width=width, file=text, color_system=None, **plain))
+        return text.getvalue()
+
+    def __str__(self) -> str:
+        """The screen of the command."""
+        return self.text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        """Return the first lines of the screen."""
+        return "\n".join(str(self).splitlines()[:3])
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """The screen of the command."""
+        from rich.text import Text
+
+        yield Text.from_ansi(self.text(options.max_width))
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        from html import escape
+
+        return f"<pre style='line-height:1.2'>{escape(self.text(120))}</pre>"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Planned(Shown):
+    """Plans for a question, best first."""
+
+    query: "Query"
+
+    @classmethod
+    def of(
+        cls,
+        answer: "Answer",
+        query: "Query",
+        *,
+        verbose: bool = False,
+        show_all: bool = False,
+        following: str = "",
+        after: Callable[[], None] = _nothing,
+    ) -> "Planned":
+        """The plans of an answer; ``following`` is the command that goes on from them."""
+        from planner.answers.plan import beside_document, beside_screen
+        from planner.report.plan import plan_document, print_answer
+        from planner.report.table import csv_text
+        from planner.report.tables import CSV_COLUMNS, rows
+
+        def screen(console: "Console") -> None:
+            told = beside_screen(answer, verbose=verbose, show_all=show_all)
+            more: dict[str, Any] = {"verbose": verbose, "show_all": show_all}
+            print_answer(answer, told, console, **more, following=following)
+
+        return cls(
+            kind="plan",
+            found=answer,
+            query=query,
+            body=lambda: plan_document(answer, beside_document(answer)),
+            screen=screen,
+            forms={"csv": lambda: csv_text(rows(answer), CSV_COLUMNS)},
+            after=after,
+        )
+
+    @property
+    def answer(self) -> "Answer":
+        """All of it: contexts, searches, notes."""
+        found: Answer = self.found
+        return found
+
+    @property
+    def best(self) -> "Plan":
+        """The first plan: what to run."""
+        return self.answer.plans[0]
+
+    @property
+    def plans(self) -> "tuple[Plan, ...]":
+        """The best plan of every layout, best first."""
+        return self.answer.plans
+
+    @property
+    def ladder(self) -> "tuple[Plan, ...]":
+        """The best on at most a half, a quarter, ... of the first plan's GPUs."""
+        return self.answer.ladder
+
+    @property
+    def notes(self) -> "tuple[Note, ...]":
+        """Notes on what was assumed."""
+        return self.answer.notes
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row per plan, ladder and frontier, with the columns of ``--format csv``."""
+        from planner.report.tables import rows
+
+        return list(rows(self.answer))
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - of whichever library is there
+        """The rows as a DataFrame of pandas, or of polars where that alone is installed.
+
+        The columns of the screen come first. Raises ImportError where neither is.
+        """
+        library = next(filter(find_spec, ("pandas", "polars")), None)
+        if library is None:
+            raise ImportError("to_frame needs pandas or polars; to_rows needs neither")
+        rows = [{name: row[name] for name in ON_SCREEN} | row for row in self.to_rows()]
+        return import_module(library).DataFrame(rows)
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the best plan to a file, as ``--save``; InputError where it is there already."""
+        from planner.report.emitted import PlanText
+        from planner.report.files import check_writable, write_atomically
+
+        target = Path(path)
+        check_writable(target, force=force)
+        write_atomically(target, PlanText.of(self.best, self.query).text)
+        return target
+
+    def emit(
+        self, to: str, out: str | Path, *, launcher: str = "torchrun", force: bool = False
+    ) -> list[Path]:
+        """Write the best plan that a format carries as its files, as ``--emit``; their paths."""
+        from planner.formats.registry import load_format
+        from planner.launchers.schedulers import load_launcher
+        from planner.report.emitted import PlanText, output_files
+        from planner.report.files import write_folder
+
+        made, starter, folder = load_format(to), load_launcher(launcher), Path(out)
+        chosen = next((each for each in self.plans if made.carries(each.framework)), self.best)
+        text = PlanText.of(chosen, self.query)
+        files = output_files(made, starter, chosen.context, chosen.strategy, text)
+        write_folder(folder, files, force=force)
+        return [folder / each.name for each in files]
+
+    def report(self, path: str | Path, *, launcher: str = "torchrun", force: bool = False) -> Path:
+        """Write the best plan as one HTML page, as ``planner export``; InputError as ``save``."""
+        from planner.formats.registry import load_format
+        from planner.launchers.schedulers import load_launcher
+        from planner.report.emitted import PlanText
+        from planner.report.files import check_writable, write_atomically
+        from planner.report.page import page_of, render_page
+
+        target, best = Path(path), self.best
+        check_writable(target, force=force, option="path")
+        made, starter = load_format(best.framework), load_launcher(launcher)
+        text = PlanText.of(best, self.query)
+        origin = f"planner.plan({text.model!r}, {text.cluster!r})"
+        page = page_of(best, text, made, starter, origin=origin, answer=self.answer)
+        write_atomically(target, render_page(page), option="path")
+        return target
+
+    def __repr__(self) -> str:
+        """Return the layout to run, in one line."""
+        from planner.answers.layout import short_layout
+
+        found, layout = self.best.estimate, short_layout(self.best.strategy)
+        return (
+            f"<{self.query.model} on {self.query.cluster}: {layout}; {found.iter_time_s:.3g} s an "
+            f"iteration, MFU {found.mfu:.1%}; {len(self.plans)} layouts>"
+        )

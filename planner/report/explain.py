@@ -13,7 +13,7 @@ from planner.answers.variants import PricedChange
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.cost.ledger import LedgerItem, StageLedger
-from planner.report.table import Column, Part, Table, show, text_table
+from planner.report.table import ON_SCREEN, Column, Part, Table, show, show_first, text_table
 from planner.report.words import evidence_line, inputs_line, range_line
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds
@@ -21,8 +21,10 @@ from planner.units import GIB, format_bytes, format_seconds
 GROUPS = ("states", "activations", "transient", "overhead", "other")
 
 
-def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float) -> None:
-    """Add items below ``tree`` by their dotted names, largest first."""
+def _grow(
+    tree: Tree, items: Mapping[str, float], path: str, total: float, *, deep: bool = True
+) -> None:
+    """Add items below ``tree`` by dotted names, largest first; only groups unless ``deep``."""
     groups: dict[str, dict[str, float]] = {}
     for name, value in items.items():
         head, _, rest = name.partition(".")
@@ -31,7 +33,7 @@ def _grow(tree: Tree, items: Mapping[str, float], path: str, total: float) -> No
     for head, inner in _largest_first(groups):
         value = sum(inner.values())
         branch = tree.add(Text(f"{head}  {in_words(value)}  {value / total:.1%}"))
-        if set(inner) != {""}:
+        if deep and set(inner) != {""}:
             _grow(branch, inner, path, total)
 
 
@@ -39,7 +41,7 @@ def _largest_first(groups: dict[str, dict[str, float]]) -> list[tuple[str, dict[
     return sorted(groups.items(), key=lambda group: -sum(group[1].values()))
 
 
-def _memory_tree(memory: MemoryEstimate) -> list[Tree | str]:
+def _memory_tree(memory: MemoryEstimate, *, deep: bool) -> list[Tree | str]:
     """The memory tree of the fullest stage, then the peak of every stage."""
     tree = Tree(
         f"memory: {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)} "
@@ -47,7 +49,7 @@ def _memory_tree(memory: MemoryEstimate) -> list[Tree | str]:
         f"{format_bytes(memory.uncertainty_bytes)}), "
         f"stage {memory.stage}, {memory.moment}"
     )
-    _grow(tree, memory.items, "memory", memory.peak_bytes)
+    _grow(tree, memory.items, "memory", memory.peak_bytes, deep=deep)
     peaks = ", ".join(format_bytes(value) for value in memory.stage_peak_bytes)
     by_stage = f"peak by stage: {peaks}" if len(memory.stage_peak_bytes) > 1 else ""
     return [tree, by_stage, _host_line(memory)]
@@ -76,7 +78,7 @@ def _host_line(memory: MemoryEstimate) -> str:
     )
 
 
-def _time_tree(schedule: str, tree: TimeTreeRow) -> Iterator[Tree | str]:
+def _time_tree(schedule: str, tree: TimeTreeRow, *, deep: bool) -> Iterator[Tree | str]:
     """Exposed seconds, how long resources are busy, the pipeline by simulation."""
     root = Tree(
         f"time: {format_seconds(tree.iter_time_s)} per iteration "
@@ -85,7 +87,7 @@ def _time_tree(schedule: str, tree: TimeTreeRow) -> Iterator[Tree | str]:
         f"{format_seconds(tree.iter_time_s_serial)})"
     )
     exposed_s = {name: item.exposed_s for name, item in tree.items.items()}
-    _grow(root, exposed_s, "time", tree.iter_time_s)
+    _grow(root, exposed_s, "time", tree.iter_time_s, deep=deep)
     yield root
     for name, item in tree.items.items():
         if item.busy_s > item.exposed_s * 1.001:
@@ -105,23 +107,27 @@ def print_explained(
     result: Estimate,
     document: ExplainDocument,
     console: Console,
+    *,
+    show_all: bool = True,
 ) -> None:
-    """Both trees, one of them, or an item with its formula."""
+    """Both trees, one of them, or an item with its formula; ``show_all``: all of it."""
     if document.item is not None:
-        print_item(document.item, console)
+        print_item(document.item, console, show_all=show_all)
         return
+    deep = show_all or None in (document.memory, document.time)
     if document.memory is not None:
-        show(console, *_memory_tree(result.memory))
+        show(console, *_memory_tree(result.memory, deep=deep))
     if document.time is not None:
         show(
             console,
-            *_time_tree(strategy.schedule, document.time),
+            *_time_tree(strategy.schedule, document.time, deep=deep),
             range_line(result),
             evidence_line(context, document.evidence),
         )
     show(
         console,
         Text(assumptions_line(context, [strategy]), "dim"),
+        "" if deep else Text("--all adds the parts of every item.", "dim"),
         "`planner explain PLAN ITEM` shows formula, inputs and source of an item.",
     )
 
@@ -139,22 +145,30 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def print_item(row: ItemRow, console: Console) -> None:
+def print_item(row: ItemRow, console: Console, *, show_all: bool) -> None:
     """One item or group: value, share, inputs with their sources, formulas."""
     in_words = format_bytes if row.unit == "bytes" else format_seconds
     titles = ("input", "value", "source")
     inputs = [(each.path, _shown(each.value), each.source) for each in row.inputs]
-    show(
+    parts: list[Part] = []
+    for function, text in row.formulas.items():
+        parts += [Text(f"\n{function}", "bold"), text]
+    values = [
+        Text(f"{leaf}: {in_words(value)} ({value / row.total:.1%})", "bold")
+        for leaf, value in row.values.items()
+    ]
+    if not (show_all or any(row.values.values())):
+        more = Text("None in this layout; --all shows its inputs and formulas.", "dim")
+        show(console, *values, more)
+        return
+    show_first(
         console,
-        *(
-            Text(f"{leaf}: {in_words(value)} ({value / row.total:.1%})", "bold")
-            for leaf, value in row.values.items()
-        ),
+        None if show_all else ON_SCREEN,
+        *values,
         text_table(titles, inputs, left=titles) if inputs else "",
         f"\n{row.text}" if row.text else "",
+        *parts,
     )
-    for function, text in row.formulas.items():
-        show(console, Text(f"\n{function}", "bold"), text)
 
 
 def ledger_table(ledger: StageLedger, most: int | None = None) -> Table[LedgerItem]:

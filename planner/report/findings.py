@@ -115,14 +115,18 @@ def render_text(results: Sequence[FileResult]) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def render_json(results: Sequence[FileResult]) -> str:
+def check_document(results: Sequence[FileResult]) -> dict[str, Any]:
     """Every file with its findings and figures, base units throughout."""
     files = [
         asdict(result) | {"readable": result.is_readable, "fails": result.fails}
         for result in results
     ]
-    body = {"exit_code": exit_code(results), "counts": counts(results), "files": files}
-    return serialise("check", body)
+    return {"exit_code": exit_code(results), "counts": counts(results), "files": files}
+
+
+def render_json(results: Sequence[FileResult]) -> str:
+    """The document as text."""
+    return serialise("check", check_document(results))
 
 
 def render_github(results: Sequence[FileResult]) -> str:

@@ -13,7 +13,6 @@ from planner.calibrate.rows import Table as Measurements
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
 from planner.compare.log import Measured
-from planner.report.document import serialise
 from planner.report.table import Column, Table, pairs, show
 from planner.units import format_bytes, plural
 
@@ -153,7 +152,7 @@ def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
         yield "layout", f"{price.model}, {gpus}: {price.layout}"
 
 
-def render_comparisons_json(found: Sequence[Comparison]) -> str:
+def compare_document(found: Sequence[Comparison]) -> CompareDocument:
     """The same as data, base units throughout."""
     logs = []
     for one in found:
@@ -170,7 +169,7 @@ def render_comparisons_json(found: Sequence[Comparison]) -> str:
             notes=one.log.notes,
         )
         logs.append(row)
-    return serialise("compare", CompareDocument(logs=logs))
+    return CompareDocument(logs=logs)
 
 
 FIGURES: list[Column[Figure]] = [

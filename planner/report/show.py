@@ -11,12 +11,21 @@ from planner.answers import show as answers
 from planner.catalog.hardware import FigureRow
 from planner.collectives.hierarchy import GroupLevel
 from planner.layers.parameters import describe_size
-from planner.report.table import Column, Part, Table, pairs, show, text_table, whole
+from planner.report.table import (
+    Column,
+    Part,
+    Table,
+    pairs,
+    show,
+    show_first,
+    text_table,
+    whole,
+)
 from planner.spec.cluster import LevelSpec
 from planner.units import GB, GIB, TERA, format_count, format_seconds, plural
 
-# Rows of a list where not all are asked for.
-MOST = 20
+# Rows of a list where not all are asked for, so that it fits a screen; of lists of several kinds.
+MOST, MOST_OF_KINDS = 16, 12
 NOTHING = "Nothing that all words apply to."
 # Of levels of a network, as a cluster or a group has them.
 LEVEL_NAMES: list[Column[Any]] = [
@@ -129,7 +138,9 @@ def print_hardware(found: answers.Hardware, console: Console) -> None:
     show(console, *lists)
 
 
-def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console: Console) -> None:
+def print_hardware_entry(
+    found: answers.HardwareEntry | answers.Cluster, console: Console, most: int | None = None
+) -> None:
     """Every figure of one entry with basis and source; of a cluster, the levels."""
     if isinstance(found, answers.Cluster):
         show(console, _levels(found.levels))
@@ -149,8 +160,9 @@ def print_hardware_entry(found: answers.HardwareEntry | answers.Cluster, console
         Column("basis", "basis", right=False),
         Column("from", lambda row: f"[{citations.index(row.source) + 1}]", right=False),
     ]
-    show(
+    show_first(
         console,
+        most,
         Text(f"{found.name}: {found.title}", "bold"),
         whole(found.note) if found.note else "",
         *(f"{key}: {value}" for key, value in found.texts.items()),
@@ -210,7 +222,7 @@ def recipes_line(found: answers.Recipes) -> str:
     return f"{text} {len(reasons)} listed only: {reasons[0]}." if reasons else text
 
 
-def print_recipes(found: answers.Recipes, console: Console, most: int | None = MOST) -> None:
+def print_recipes(found: answers.Recipes, console: Console, most: int | None = None) -> None:
     """Print the number of recipes, and one line per recipe."""
     rows = found.recipes[:most]
     columns: list[Column[answers.ListedRecipe]] = [
@@ -218,7 +230,7 @@ def print_recipes(found: answers.Recipes, console: Console, most: int | None = M
         Column("GPUs", _gpus),
         Column("batch", "global_batch"),
         Column("length", "seq_len"),
-        Column("layout", "summary", right=False, wraps=True),
+        Column("layout", "summary", right=False, wraps=most is None),
     ]
     other = "In brackets: the GPUs that the degrees need, where more or not stated."
     hint = "`planner plan --like RECIPE` starts from one."
@@ -230,35 +242,37 @@ def print_recipes(found: answers.Recipes, console: Console, most: int | None = M
     )
 
 
-def print_frameworks(found: answers.Frameworks, console: Console, most: int | None = MOST) -> None:
+def print_frameworks(found: answers.Frameworks, console: Console, most: int | None = None) -> None:
     """Every profile, and what it stands for."""
     hint = "`planner show frameworks FRAMEWORK/PROFILE` shows what it assumes, with sources."
     columns: list[Column[answers.ProfileRow]] = [
         Column("framework", "framework", right=False),
         Column("profile", "profile", right=False),
-        Column("stands for", "title", right=False, wraps=True),
+        Column("stands for", "title", right=False, wraps=most is None),
     ]
     listed = (found.profiles[:most], columns, len(found.profiles), "profiles")
     show(console, *_lists(hint, listed))
 
 
-def print_framework(found: answers.Framework, console: Console) -> None:
+def print_framework(found: answers.Framework, console: Console, most: int | None = None) -> None:
     """One profile: what it stands for, what it assumes, every trait with its source."""
     from planner.answers.software import shown_value
 
     title = f"{found.framework}, profile {found.profile}: {found.title}"
     changes = "; ".join(found.differs_from_current)
-    show(
+    traits: list[Part] = []
+    for trait in found.traits:
+        value, before = shown_value(trait.value), shown_value(trait.current)
+        note = "" if value == before else f"  (current: {before})"
+        traits += [f"{trait.name}={value}{note}", whole(f"    {trait.source}", "dim")]
+    modules, chosen = ", ".join(found.recompute_modules), ", ".join(found.selected_modules)
+    show_first(
         console,
+        most,
         Text(title, "bold"),
         found.versions,
         f"assumes {', '.join(found.software.values())}",
         f"differs from current in {changes}" if changes else "",
-        Text(),
+        f"recompute modules: {modules} (selected: {chosen})",
+        *traits,
     )
-    for trait in found.traits:
-        value, before = shown_value(trait.value), shown_value(trait.current)
-        note = "" if value == before else f"  (current: {before})"
-        show(console, f"{trait.name}={value}{note}", whole(f"    {trait.source}", "dim"))
-    modules, chosen = ", ".join(found.recompute_modules), ", ".join(found.selected_modules)
-    show(console, f"recompute modules: {modules} (selected: {chosen})")

@@ -141,6 +141,9 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table[Sequence[str]]:
     return text_table(("", ""), rows, left=("",))
 
 
+ON_SCREEN = 20  # lines of a text that is long
+
+
 def whole(text: str, style: str = "") -> Text:
     """A line that is neither wrapped nor cut: a path, or a command to be pasted."""
     return Text(text, style, no_wrap=True)
@@ -158,6 +161,19 @@ def show(console: Console, *parts: Part) -> None:
         # Text, not str: square brackets of names are no markup.
         drawn = Text(drawn) if isinstance(drawn, str) else drawn
         console.print(drawn, soft_wrap=isinstance(drawn, Text) and bool(drawn.no_wrap))
+
+
+def show_first(console: Console, most: int | None, *parts: Part) -> None:
+    """Print the first lines of the parts, as many as fit a screen, and how to see the others."""
+    if most is None:
+        show(console, *parts)
+        return
+    with console.capture() as captured:
+        show(console, *parts)
+    lines = captured.get().splitlines(keepends=True)
+    console.file.write("".join(lines[:most]))
+    if len(lines) > most:
+        show(console, Text(f"--all shows {len(lines) - most} more lines.", "dim"))
 
 
 def csv_text(rows: Iterable[Mapping[str, object]], names: Sequence[str]) -> str:

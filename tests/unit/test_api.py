@@ -96,6 +96,31 @@ def test_what_is_wrong_is_raised_all_at_once() -> None:
         planner.plan("llama3.1-405b", "8xh100")
 
 
+def test_every_question_is_asked_as_by_its_command(tmp_path: Path) -> None:
+    usual = {"seq_len": 2048, "global_batch": 64}
+    question = ("llama3.2-1b", "8xh100")
+    memory = planner.memory(*question, zero_stage=1, **usual)
+    assert memory.found.estimate.memory.peak_bytes == memory.to_dict()["peak_bytes"]
+    assert "8 GPUs: dp=8, ZeRO-1" in str(memory)
+    assert planner.why(*question, tp=8, **usual).to_dict()["schema"] == "why"
+    assert "1 GPU (of a dgx-h100)" in str(planner.size("llama3.2-1b", "dgx-h100", **usual))
+    run = planner.emit(*question, to="deepspeed", out=tmp_path / "run", **usual)
+    assert (tmp_path / "run" / run.found[0].name).is_file()
+    found = planner.check(tmp_path / "run" / run.found[0].name, model=question[0])
+    assert found.to_dict()["exit_code"] == found.exit_code == 0
+    for ask in (planner.memory, planner.why, planner.size):
+        with pytest.raises(TypeError, match="no option 'nonsense'"):
+            ask(*question, nonsense=True)
+    with pytest.raises(InputError, match="--deadline: not taken here"):
+        planner.why(*question, tp=2, deadline="30d")
+
+
+def test_it_prints_its_screen(answer: planner.Planned) -> None:
+    assert "Best layouts on 8 GPUs" in str(answer)
+    assert max(map(len, str(answer).splitlines()[:-2])) <= 80
+    assert len(repr(answer).splitlines()) == 1
+
+
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'plam'"):
         planner.plam  # noqa: B018

@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "calibrate": MODEL | INPUTS | PLANS | {"check", "compare"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},
     "cli": MODEL | INPUTS | ANSWERS | {"launchers", "report"},
-    "api": MODEL | INPUTS | PLANS | {"launchers", "report"},
+    "api": {"check", "cli", "query", "report"},
 }
 """What each package of planner may import besides itself."""
 HEAVY = (

@@ -234,6 +234,20 @@ def test_the_largest_cluster_of_what_is_unknown_is_refused() -> None:
         largest_cluster_of("dgx-h1000", 64)
 
 
+def test_a_file_in_everyday_keys_is_read_and_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("nodes: 4\ngpus_per_node: 4\ngpu: H100\nnetwork: 200 Gb/s\n")
+    cluster = load_cluster(file)
+    assert (cluster.num_nodes, cluster.node.num_accelerators) == (4, 4)
+    assert cluster.node.nic_bytes_per_s == 4 * 200e9 / 8
+    assert str(cluster.assumptions[0]) == (
+        "the file is read as 4 x dgx-h100 of 4 H100, 200 Gb/s of every NIC"
+    )
+    file.write_text("nodes: 4\ngpu: H100\nnetwork: fast\n")
+    with pytest.raises(InputError, match="network: unknown key"):
+        load_cluster(file)
+
+
 def test_mixed_kinds_of_machines_are_not_covered(tmp_path: Path) -> None:
     path = tmp_path / "mixed.yaml"
     path.write_text("pools: {a: {node: dgx-h100, count: 1}, b: {node: rtx4090, count: 1}}\n")

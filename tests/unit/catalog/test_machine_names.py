@@ -21,6 +21,8 @@ from planner.catalog.hardware import list_names, normalised_machine
         ("DGX H100", "1xdgx-h100"),
         ("h100:8", "8xh100-sxm"),
         ("4x8 A100 80GB", "32xa100-sxm-80"),
+        ("16 A100s", "16xa100-sxm-80"),
+        ("16 H100 GPUs", "16xh100-sxm"),
         ("2 nodes of 8 mi300x", "16xmi300x"),
         ("8x4090", "8xrtx4090"),
         ("tpu-v5p-256", "128xtpu-v5p"),

@@ -202,4 +202,4 @@ def test_options_of_the_page_are_refused_elsewhere(
 def test_former_commands_name_the_one_that_answers(planner: Any, command: str) -> None:
     run = planner(command, "best.yaml")
     assert run.code == 2
-    assert "`planner export PLAN --to " in run.err
+    assert "try: planner export best.yaml --to " in run.err

@@ -40,6 +40,20 @@ def test_plans_without_files_are_saved(planner: Any) -> None:
     assert command[-2:] == ["--save", "plan.yaml"]
 
 
-def test_there_is_none_where_files_were_written(planner: Any, tmp_path: Path) -> None:
-    run = planner(*SMALL, "--emit", "megatron", "--out", str(tmp_path / "run"))
-    assert "Next: " not in run.out
+def test_written_files_are_checked_and_saved_plans_written(
+    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = following(planner(*SMALL, "--save", "plan.yaml").out)
+    assert command == [*["planner", "emit", "plan.yaml", "--to", "megatron", "--out", "run"]]
+    checking = following(planner(*command[1:]).err)
+    assert checking[:3] == ["planner", "check", "run/megatron.args"]
+    assert planner(*checking[1:]).code == 0
+
+
+def test_what_is_there_is_not_in_the_way(
+    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    assert following(planner(*SMALL).out)[-1] == "run2"

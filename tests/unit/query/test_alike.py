@@ -14,7 +14,7 @@ from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
 from planner.sweep.sweep import read_sweep
 
-COMMANDS = ("plan", "why", "size", "sensitivity", "memory", "job", "export")
+COMMANDS = ("plan", "why", "size", "sensitivity", "explain", "job", "emit", "export")
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
 SAID: dict[str, tuple[Any, Any]] = {
     "like": ("llama3_8b_pretrain_8gpu_h100_bf16", "llama3_8b_pretrain_9gpu"),

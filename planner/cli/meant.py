@@ -1,0 +1,204 @@
+"""What is meant by words of the command line that say it otherwise, and what to type instead."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import takewhile
+from pathlib import Path
+
+from planner.catalog import EXAMPLE_ACCELERATOR
+from planner.errors import InputError, Problem
+from planner.query.words import OF_CLUSTER, SAME_OPTIONS
+
+EXAMPLE_MODEL, EXAMPLE_CLUSTER = "llama3-8b", f"8x{EXAMPLE_ACCELERATOR}"
+# Commands of a model and a cluster, and what each needs besides.
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "plan": (),
+    "why": ("--tp", "2"),
+    "size": (),
+    "sensitivity": (),
+    "job": ("--tokens", "15T"),
+    "explain": (),
+    "emit": ("--to", "megatron"),
+    "export": ("--to", "html", "--out", "plan.html"),
+}
+# Former commands, and the words that answer instead, those behind the command between them.
+FORMER = {
+    "largest": (("plan",), ("--maximize", "seq-len")),
+    "scale": (("size",), ("--gpus", "8..512")),
+    "report": (("export",), ("--to", "html", "--out", "plan.html")),
+    "trace": (("export",), ("--to", "perfetto", "--out", "plan.json")),
+    **{
+        name: (("show", name), ())
+        for name in ("models", "hardware", "recipes", "frameworks", "schema")
+    },
+}
+# Options that a problem with one is mended by: by the option, and words of what is wrong.
+MENDED_BY = {
+    ("--emit", "needs a folder"): ("--out", "run"),
+    ("--fix", "what the layout is"): QUESTIONS["why"],
+    ("--tokens", "tokens of the whole job"): QUESTIONS["job"],
+    ("--deadline", "needs --tokens"): QUESTIONS["job"],
+    ("--budget", "needs --tokens"): QUESTIONS["job"],
+    ("--budget", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
+}
+
+
+def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
+    """The words as a command and its arguments.
+
+    ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``repair``
+    ``check --fix``, ``help COMMAND`` its help; ``--model M --cluster C`` become arguments.
+    """
+    first, rest = words[:1], words[1:]
+    if first == ["help"]:
+        return [*rest[:1], "--help"]
+    if first == ["repair"]:
+        return ["check", "--fix", *rest]
+    if first == ["memory"]:
+        is_help = {"-h", "--help", "--help-all"} & set(rest)
+        first, rest = ["explain"], rest if is_help else [*rest, "memory"]
+    elif _is_question(words, commands):
+        first, rest = ["plan"], words
+    if first and first[0] in (*QUESTIONS, "collective"):
+        model, rest = _taken("--model", rest)
+        cluster, rest = _taken("--cluster", rest)
+        # Behind the model, or behind what is reduced and its size.
+        number = 2 if first == ["collective"] else 1 - len(model)
+        behind = number if len(_places(rest)) >= number else len(rest)
+        rest = [*model, *rest[:behind], *cluster, *rest[behind:]]
+    return [*first, *rest]
+
+
+def _is_question(words: Sequence[str], commands: Collection[str]) -> bool:
+    """Return True if the first word is a model, not a command, a former or a misspelt one."""
+    places = _places(words)
+    if len(places) < 2:
+        return list(words[:1]) == ["--model"]
+    return not get_close_matches(places[0], [*commands, *FORMER])
+
+
+def _places(words: Sequence[str]) -> list[str]:
+    """The words before the first option."""
+    return list(takewhile(lambda word: not word.startswith("-"), words))
+
+
+def _taken(option: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """The value of an option, if it stands there, and the other words."""
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == option and equals:
+            return [value], [*words[:place], *words[place + 1 :]]
+        if name == option and words[place + 1 :]:
+            return [words[place + 1]], [*words[:place], *words[place + 2 :]]
+    return [], words
+
+
+def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
+    """The command that does what was meant by words that are refused; empty where none is known.
+
+    Without problems, an argument is missing or too many, or an option is none.
+    """
+    command, *rest = words or [""]
+    if command in FORMER:
+        before, behind = FORMER[command]
+        return [*before, *rest, *behind]
+    if command not in QUESTIONS:
+        return []
+    for problem in problems:
+        for (key, text), mend in MENDED_BY.items():
+            if key == problem.key and text in problem.message:
+                return [*words, *mend]
+        if problem.key == "--out" and "belongs to --emit" in problem.message:
+            return [*words, "--emit", _format_of(words)]
+        if problem.key == "--global-batch" and "whole number" in problem.message:
+            return [f"{word}-tokens" if word == problem.key else word for word in words]
+    made = _said_here(command, rest)
+    if made != rest and command == "plan" and "--out" in made and "--emit" not in made:
+        made += ["--emit", _format_of(made)]
+    if made == rest:
+        made = _swapped(rest) if problems else _completed(command, rest)
+    return [command, *made] if made != rest else []
+
+
+def _said_here(command: str, words: Sequence[str]) -> list[str]:
+    """The words with options of other programs said as here."""
+    made, machine, left = list[str](), dict[str, str](), list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        same = SAME_OPTIONS.get(name)
+        if name in OF_CLUSTER and command != "size":
+            machine[OF_CLUSTER[name]] = value if equals or not left else left.pop(0)
+        elif same is None:
+            made.append(word)
+        elif " " not in same:
+            made += [same, *([value] if equals else [])]
+        else:
+            made += same.split()
+            # Elsewhere such a switch may have a value, or a file of its own.
+            if left and (left[0] in ("true", "on", "1") or left[0].endswith(".json")):
+                left.pop(0)
+    if not machine:
+        return made
+    places = _places(made)[:2]
+    model, machine_name = (*places, *(EXAMPLE_MODEL, EXAMPLE_ACCELERATOR)[len(places) :])
+    cluster = _cluster(machine.get("name") or machine_name, machine)
+    return [model, cluster, *made[len(places) :]]
+
+
+def _cluster(name: str, machine: Mapping[str, str]) -> str:
+    """So many GPUs or nodes of a machine, whose own count does not matter."""
+    from planner.catalog.clusters import load_cluster
+
+    name = re.sub(r"^\s*[0-9]+\s*[xX*]\s*", "", name)
+    gpus, nodes = machine.get("gpus", ""), machine.get("nodes", "")
+    try:
+        node = load_cluster(f"1x{name}").node
+    except InputError:
+        return f"{gpus or nodes or 8}x{name}"
+    size = (node.whole or node).num_accelerators
+    if node.whole:  # named by the accelerator
+        return f"{gpus}x{name}" if gpus else f"{nodes or 1}x{size}x{name}"
+    return f"{nodes or max(1, int(gpus) // size if gpus.isdecimal() else 1)}x{name}"
+
+
+def _format_of(words: Sequence[str]) -> str:
+    """The format of the framework that words name, or of the usual one."""
+    if "--framework" in words[:-1]:
+        return words[words.index("--framework") + 1]
+    return "accelerate" if "--train" in words else "megatron"
+
+
+def _swapped(words: list[str]) -> list[str]:
+    """The words with model and cluster the other way round where only that can be meant."""
+    from planner.catalog.models import meant_name
+
+    places = _places(words)
+    if len(places) < 2 or not meant_name(places[1]) or not _is_cluster(places[0]):
+        return words
+    return [places[1], places[0], *words[2:]]
+
+
+def _completed(command: str, words: list[str]) -> list[str]:
+    """The words with what the command needs besides, and a cluster of several words as one."""
+    places = _places(words)
+    if len(places) > 2 and _is_cluster(" ".join(places[1:])):
+        return [places[0], " ".join(places[1:]), *words[len(places) :]]
+    behind = words[len(places) :]
+    behind += [word for word in QUESTIONS[command] if not {*QUESTIONS[command][:1]} & set(behind)]
+    if not words:
+        places = [EXAMPLE_MODEL]
+    if len(places) == 1 and not Path(places[0]).exists():
+        places += [EXAMPLE_CLUSTER]
+    return [*places, *behind]
+
+
+def _is_cluster(text: str) -> bool:
+    from planner.catalog.clusters import load_cluster
+
+    try:
+        load_cluster(text)
+    except InputError:
+        return False
+    return True
