@@ -80,22 +80,19 @@ def check(
     if skip_unknown:
         results = [result for result in results if result.is_recognised]
 
-    def rendered() -> str:
-        made = RENDERERS[output_format](results)
+    def rendered(form: str) -> str:
+        made = RENDERERS[form](results)
         return f"{made}\n" if made else ""
 
-    def written() -> str:
-        assert out is not None
-        write_atomically(out, rendered(), option="--out")
-        return ""
-
-    forms = dict.fromkeys(("sarif", "github", "junit"), rendered)
+    # On a screen findings are wrapped; in a file they are the same everywhere.
+    forms = ("sarif", "github", "junit", *(["text"] if out else []))
     return Shown(
         kind="check",
         found=results,
         body=partial(check_document, results),
         screen=partial(print_findings, results),
-        forms=forms if out is None else {output_format: written},
+        forms={form: partial(rendered, form) for form in forms},
+        out=out,
         exit_code=exit_code(results),
     )
 

@@ -210,12 +210,16 @@ def collective(
     ways: dict[str, Any] = {"servers": server, "buckets": buckets, "by_priority": priority}
     ways |= {} if backward_s is None else {"backward_s": backward_s}
     ways |= _compression(problems, compress)
-    if kind != "all-reduce" and (server or buckets or compress):
-        problems.add("COLLECTIVE", "buckets, compression and servers are of an all-reduce")
-    if buckets is None and priority:
-        problems.add("--priority", "needs --buckets")
-    if buckets is None and server is None and backward_s is not None:
-        problems.add("--backward-s", "needs --buckets or --server")
+    is_other = kind != "all-reduce" and bool(server or buckets or compress)
+    is_alone = buckets is None and server is None and backward_s is not None
+    wrong = (
+        (is_other, "COLLECTIVE", "buckets, compression and servers are of an all-reduce"),
+        (buckets is None and priority, "--priority", "needs --buckets"),
+        (is_alone, "--backward-s", "needs --buckets or --server"),
+    )
+    for is_wrong, option, message in wrong:
+        if is_wrong:
+            problems.add(option, message)
     num_bytes = problems.parsed("SIZE", size, parse_bytes)
     machines = problems.read(lambda: load_cluster(cluster))
     # Given with commas; none stands for all that can do it.

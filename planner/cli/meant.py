@@ -22,6 +22,8 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "emit": ("--to", "megatron"),
     "export": ("--to", "html", "--out", "plan.html"),
 }
+# Words before the cluster of other commands: what is reduced and its size; none.
+CLUSTER_BEHIND = {"collective": 2, "calibrate": 0}
 # Former commands, and the words that answer instead, those behind the command between them.
 FORMER = {
     "largest": (("plan",), ("--maximize", "seq-len")),
@@ -42,29 +44,32 @@ MENDED_BY = {
     ("--budget", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
 }
+_NEAREST = re.compile(r"'([^']+)'.*did you mean ([^,?]+)")
 
 
 def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
     """The words as a command and its arguments.
 
     ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``repair``
-    ``check --fix``, ``help COMMAND`` its help; ``--model M --cluster C`` become arguments.
+    ``check --fix``, ``sweep FILE`` ``sweep run FILE``, ``help COMMAND`` its help; ``--model M
+    --cluster C`` become arguments.
     """
     first, rest = words[:1], words[1:]
     if first == ["help"]:
         return [*rest[:1], "--help"]
     if first == ["repair"]:
         return ["check", "--fix", *rest]
+    if first == ["sweep"] and rest[:1] not in ([], ["run"], ["show"], ["-h"], ["--help"]):
+        return [*first, "run", *rest]
     if first == ["memory"]:
         is_help = {"-h", "--help", "--help-all"} & set(rest)
         first, rest = ["explain"], rest if is_help else [*rest, "memory"]
     elif _is_question(words, commands):
         first, rest = ["plan"], words
-    if first and first[0] in (*QUESTIONS, "collective"):
-        model, rest = _taken("--model", rest)
+    if first and first[0] in (*QUESTIONS, *CLUSTER_BEHIND):
+        model, rest = _taken("--model", rest) if first[0] in QUESTIONS else ([], rest)
         cluster, rest = _taken("--cluster", rest)
-        # Behind the model, or behind what is reduced and its size.
-        number = 2 if first == ["collective"] else 1 - len(model)
+        number = CLUSTER_BEHIND.get(first[0], 1 - len(model))
         behind = number if len(_places(rest)) >= number else len(rest)
         rest = [*model, *rest[:behind], *cluster, *rest[behind:]]
     return [*first, *rest]
@@ -103,22 +108,31 @@ def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
     if command in FORMER:
         before, behind = FORMER[command]
         return [*before, *rest, *behind]
-    if command not in QUESTIONS:
-        return []
+    made = words
+    for found in filter(None, (_NEAREST.search(each.message) for each in problems)):
+        spelled = re.compile(rf"^([0-9]+x|.*=)?{re.escape(found[1])}(?==|$)")
+        made = [spelled.sub(rf"\g<1>{found[2]}", word) for word in made]
+    if made == words and command in QUESTIONS:
+        made = [command, *_mended(command, rest, problems)]
+    return made if made != words else []
+
+
+def _mended(command: str, words: list[str], problems: Collection[Problem]) -> list[str]:
+    """The words of a question with what was meant or is needed."""
     for problem in problems:
         for (key, text), mend in MENDED_BY.items():
             if key == problem.key and text in problem.message:
                 return [*words, *mend]
-        if problem.key == "--out" and "belongs to --emit" in problem.message:
-            return [*words, "--emit", _format_of(words)]
         if problem.key == "--global-batch" and "whole number" in problem.message:
             return [f"{word}-tokens" if word == problem.key else word for word in words]
-    made = _said_here(command, rest)
-    if made != rest and command == "plan" and "--out" in made and "--emit" not in made:
-        made += ["--emit", _format_of(made)]
-    if made == rest:
-        made = _swapped(rest) if problems else _completed(command, rest)
-    return [command, *made] if made != rest else []
+    made = _said_here(command, words)
+    if made == words and problems:
+        made = _swapped(words)
+    elif made == words:
+        made = _completed(command, words)
+    if command == "plan" and "--out" in made and "--emit" not in made:
+        made = [*made, "--emit", _format_of(made)]
+    return made
 
 
 def _said_here(command: str, words: Sequence[str]) -> list[str]:
@@ -185,12 +199,13 @@ def _completed(command: str, words: list[str]) -> list[str]:
     places = _places(words)
     if len(places) > 2 and _is_cluster(" ".join(places[1:])):
         return [places[0], " ".join(places[1:]), *words[len(places) :]]
-    behind = words[len(places) :]
-    behind += [word for word in QUESTIONS[command] if not {*QUESTIONS[command][:1]} & set(behind)]
-    if not words:
-        places = [EXAMPLE_MODEL]
-    if len(places) == 1 and not Path(places[0]).exists():
-        places += [EXAMPLE_CLUSTER]
+    behind, needed = words[len(places) :], QUESTIONS[command]
+    is_file = len(places) == 1 and Path(places[0]).exists()
+    # What is wrong with whole questions is an option that is none; files need options.
+    if (len(places) < 2 or command in ("emit", "export")) and not {*needed[:1]} & set(behind):
+        behind += needed
+    if not words or (len(places) == 1 and not is_file):
+        places = [*places, *(EXAMPLE_MODEL, EXAMPLE_CLUSTER)[len(places) :]]
     return [*places, *behind]
 
 

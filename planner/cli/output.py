@@ -11,6 +11,7 @@ import typer
 
 from planner.errors import InputError
 from planner.limits import printable
+from planner.report.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,14 +34,18 @@ def show_as(form: str, shown: "Shown | None") -> None:
     """Print an answer in the form asked for, and do what follows; exits with its code."""
     if shown is None:
         return
-    if form in shown.forms:
-        typer.echo(shown.forms[form](), nl=False)
-    elif form == "json":
+    text = shown.forms[form]() if form in shown.forms else ""
+    if form == "json":
         from planner.report.document import serialise
 
-        typer.echo(serialise(shown.kind, shown.body()))
-    else:
+        text = serialise(shown.kind, shown.body()) + "\n"
+    if form != "json" and form not in shown.forms:
         shown.screen(console())
+    elif shown.out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(shown.out, text, option="--out")
+        say(f"wrote {shown.out}")
     shown.after()
     if shown.exit_code:
         raise typer.Exit(shown.exit_code)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -74,7 +74,7 @@ def plan(
     output_format: str = "table",
 ) -> "Shown":
     """``planner plan``: exits with 3 where nothing fits, or keeps the limits."""
-    from planner.answers.plan import answered
+    from planner.answers.plan import answered, beside_screen
     from planner.query.resolve import resolve
     from planner.report import plan_options as report
     from planner.report.document import Planned, Shown
@@ -106,12 +106,14 @@ def plan(
         body = partial(report.space_document, spaces, resolved.notes)
         screen = partial(report.print_spaces, spaces, resolved.notes)
         return Shown(kind="space", body=body, screen=screen)
-    result = answered(resolved, top, progress)
+    result, told = answered(resolved, top, progress), None
+    if output_format == "table":
+        progress("looking beside the plans", 0.99)
+        told = beside_screen(result, verbose=verbose, show_all=show_all)
     following = _following(result, resolved, save, emitting=target is not None)
     after = partial(_written, result, query, save, target, out, force=force)
-    return Planned.of(
-        result, query, verbose=verbose, show_all=show_all, following=following, after=after
-    )
+    shown: dict[str, Any] = {"verbose": verbose, "show_all": show_all, "following": following}
+    return Planned.of(result, query, told, after=after, **shown)
 
 
 def _written(

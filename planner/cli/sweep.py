@@ -3,35 +3,28 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from planner.cli import options
-from planner.cli.output import console, delayed_progress, fail, say
+from planner.cli.output import fail, say
 from planner.errors import InputError
-from planner.report.document import serialise
+from planner.report.document import Shown
 from planner.report.files import check_writable, write_atomically
 
-
-class _RunIsMeant(TyperGroup):
-    """A first word that is no command is the file of a sweep."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
+if TYPE_CHECKING:
+    from planner.search.search import Progress
 
 
-app = typer.Typer(cls=_RunIsMeant, no_args_is_help=True, **options.PROGRAM)
+app = typer.Typer(no_args_is_help=True, **options.PROGRAM)
 
 
 @app.command("run")
+@options.shows()
 def run(
     file: Annotated[
         Path,
@@ -39,6 +32,7 @@ def run(
             metavar="SWEEP.yaml", help="Options of `planner plan`, each with a value or a list."
         ),
     ],
+    *,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Results, JSON lines [SWEEP.jsonl].")
     ] = None,
@@ -56,8 +50,8 @@ def run(
         bool, typer.Option("--dry-run", help="Say how many cells there are, and stop.")
     ] = False,
     force: options.Force = False,
-    output_format: options.OutputFormat = "table",
-) -> None:
+    progress: "Progress",
+) -> Shown | None:
     """Answer every cell of a sweep once, on all cores or on Ray; go on where it was left."""
     from planner.report import sweep as report
     from planner.sweep import run as running
@@ -75,7 +69,7 @@ def run(
         raise InputError.single(str(file), "cells", message)
     if dry_run:
         typer.echo(f"{len(sweep):,} cells ({sweep.size})")
-        return
+        return None
     target = out or file.with_suffix(".jsonl")
     _check_target(target, force=force)
     check_values(sweep, file)
@@ -87,8 +81,7 @@ def run(
     elif count == 1:
         executor = running.in_this_process
     try:
-        with _shown_progress() as progress:
-            results, num_known = running.run(sweep, target, executor, progress)
+        results, num_known = running.run(sweep, target, executor, _shown_by(progress))
     except KeyboardInterrupt:
         kept = target.with_suffix(".partial")
         say(f"what is answered is kept in {kept}; the same command goes on from there")
@@ -96,14 +89,16 @@ def run(
     write_atomically(target, running.results_text(results), option="--out")
     target.with_suffix(".partial").unlink(missing_ok=True)
     made = report.outcome(results, num_known, where)
-    if output_format == "json":
-        typer.echo(serialise("sweep", made))
-    else:
-        report.print_outcome(made, results.rows, sweep.size, console())
-        typer.echo(f"Next: planner sweep show {shlex.quote(str(target))}")
-    if any(row["status"] == FAILED for row in results.rows):
-        say("failed cells are not kept: the same command asks them again")
-        raise typer.Exit(1)
+    following = f"planner sweep show {shlex.quote(str(target))}"
+    screen = partial(report.print_outcome, made, results.rows, sweep.size, following=following)
+    has_failed = any(row["status"] == FAILED for row in results.rows)
+
+    def after() -> None:
+        if has_failed:
+            say("failed cells are not kept: the same command asks them again")
+
+    code = int(has_failed)
+    return Shown(kind="sweep", body=lambda: made, screen=screen, after=after, exit_code=code)
 
 
 def _check_target(target: Path, *, force: bool) -> None:
@@ -120,30 +115,30 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise InputError.single(str(target), "--out", message) from None
 
 
-@contextmanager
-def _shown_progress() -> Iterator[Callable[[int, int, int], None]]:
+def _shown_by(progress: "Progress") -> Callable[[int, int, int], None]:
+    """Show how far a sweep is; a line now and then where no terminal shows a bar."""
     started_s = said_s = time.monotonic()
-    with delayed_progress() as bar:
 
-        def shown(answered: int, asked: int, known: int) -> None:
-            nonlocal said_s
-            now_s = time.monotonic()
-            rate = answered / max(now_s - started_s, 1e-9)
-            text = f"{known + answered:,} of {known + asked:,} cells, {rate:.2f} cells/s"
-            bar(text, (known + answered) / max(1, known + asked))
-            # A line now and then where no terminal shows a bar.
-            if not sys.stderr.isatty() and now_s - said_s >= 30.0:
-                said_s = now_s
-                say(text)
+    def shown(answered: int, asked: int, known: int) -> None:
+        nonlocal said_s
+        now_s = time.monotonic()
+        rate = answered / max(now_s - started_s, 1e-9)
+        text = f"{known + answered:,} of {known + asked:,} cells, {rate:.2f} cells/s"
+        progress(text, (known + answered) / max(1, known + asked))
+        if not sys.stderr.isatty() and now_s - said_s >= 30.0:
+            said_s = now_s
+            say(text)
 
-        yield shown
+    return shown
 
 
 @app.command("show")
+@options.shows(options.CsvFormat)
 def show(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="JSON lines written by `planner sweep`.")
     ],
+    *,
     best: Annotated[
         str, typer.Option(help="What the best are by: time, days, cost, energy, gpu-hours or mfu.")
     ] = "time",
@@ -160,8 +155,7 @@ def show(
     top: Annotated[int, typer.Option(min=1, help="Cells to show of each.")] = 3,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write into this file.")] = None,
     force: options.Force = False,
-    output_format: options.CsvFormat = "table",
-) -> None:
+) -> Shown:
     """Show the best cells of a result."""
     from planner.report import sweep as report
     from planner.sweep.run import read_results
@@ -171,13 +165,10 @@ def show(
         check_writable(out, force=force, option="--out")
     found = read_results(results)
     shown = winners(found, best=best, where=where or [], per=per, top=top)
-    if output_format == "table":
-        report.print_show(shown, console())
-        return
-    render = report.render_show_json if output_format == "json" else report.render_show_csv
-    text = render(shown)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_atomically(out, text, option="--out")
-        say(f"wrote {out}")
+    return Shown(
+        kind="sweep-show",
+        body=partial(report.show_document, shown),
+        screen=partial(report.print_show, shown),
+        forms={"csv": partial(report.render_show_csv, shown)},
+        out=out,
+    )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from planner.answers.base import Answer, Plan
+    from planner.answers.plan import Beside
     from planner.notes import Note
     from planner.query.query import Query
 
@@ -154,6 +155,8 @@ class Shown:
     screen: Callable[["Console"], None]
     forms: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     """Its text in other forms, by the words of ``--format``."""
+    out: Path | None = None
+    """File that a form or the document is written to, in place of standard output."""
     after: Callable[[], None] = _nothing
     """What is done once it is shown: files are written, or it is raised that nothing will do."""
     exit_code: int = 0
@@ -203,22 +206,19 @@ class Planned(Shown):
         cls,
         answer: "Answer",
         query: "Query",
+        told: "Beside | None" = None,
         *,
-        verbose: bool = False,
-        show_all: bool = False,
-        following: str = "",
         after: Callable[[], None] = _nothing,
+        **shown: Any,  # noqa: ANN401 - as print_answer takes it
     ) -> "Planned":
-        """The plans of an answer; ``following`` is the command that goes on from them."""
+        """The plans of an answer, and what is told beside them on the screen."""
         from planner.answers.plan import beside_document, beside_screen
         from planner.report.plan import plan_document, print_answer
         from planner.report.table import csv_text
         from planner.report.tables import CSV_COLUMNS, rows
 
         def screen(console: "Console") -> None:
-            told = beside_screen(answer, verbose=verbose, show_all=show_all)
-            more: dict[str, Any] = {"verbose": verbose, "show_all": show_all}
-            print_answer(answer, told, console, **more, following=following)
+            print_answer(answer, told or beside_screen(answer), console, **shown)
 
         return cls(
             kind="plan",

@@ -145,7 +145,7 @@ def _shown(value: object) -> str:
     return str(value)
 
 
-def print_item(row: ItemRow, console: Console, *, show_all: bool) -> None:
+def print_item(row: ItemRow, console: Console, *, show_all: bool = True) -> None:
     """One item or group: value, share, inputs with their sources, formulas."""
     in_words = format_bytes if row.unit == "bytes" else format_seconds
     titles = ("input", "value", "source")

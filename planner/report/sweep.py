@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 
 from planner.answers.row import row_from
-from planner.report.document import serialise
 from planner.report.table import Column, Table, csv_text, show, whole
 from planner.sweep.run import ASKED, FAILED, NOTHING, PLAN, REFUSED, Results, Row
 from planner.sweep.winners import Winners
@@ -62,7 +61,9 @@ def outcome(results: Results, num_known: int, executor: str) -> SweepRow:
     )
 
 
-def print_outcome(made: SweepRow, rows: Sequence[Row], size: str, out: Console) -> None:
+def print_outcome(
+    made: SweepRow, rows: Sequence[Row], size: str, out: Console, *, following: str
+) -> None:
     """Print what came of a sweep, and the usual reasons of cells without a plan."""
     said = [f"{count:,} {STATUSES[name]}" for name, count in made.by_status.items() if count]
     reasons = Counter((row["status"], row["reason"]) for row in rows if row["status"] != PLAN)
@@ -74,6 +75,7 @@ def print_outcome(made: SweepRow, rows: Sequence[Row], size: str, out: Console) 
             f"  {count:,} {STATUSES[status]}: {reason}"
             for (status, reason), count in reasons.most_common(3)
         ),
+        whole(f"Next: {following}"),
     )
 
 
@@ -148,10 +150,10 @@ def render_show_csv(shown: Winners) -> str:
     return csv_text(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
-def render_show_json(shown: Winners) -> str:
+def show_document(shown: Winners) -> Any:  # noqa: ANN401 - a row
     """Return the document ``sweep-show``."""
     results = shown.results
-    row = row_from(
+    return row_from(
         SweepShowRow,
         shown,
         results=results.path,
@@ -162,4 +164,3 @@ def render_show_json(shown: Winners) -> str:
         measure=shown.measure.column,
         rows=show_rows(shown),
     )
-    return serialise("sweep-show", row) + "\n"

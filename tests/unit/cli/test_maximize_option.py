@@ -77,4 +77,4 @@ def test_what_belongs_to_a_ranking_is_refused(planner: Any, options: tuple[str, 
 def test_the_former_command_names_what_answers(planner: Any) -> None:
     run = planner("largest", "gpt3-xl", "2xa100-40")
     assert run.code == 2
-    assert "planner plan MODEL CLUSTER --maximize seq-len|micro-batch" in run.err
+    assert "try: planner plan gpt3-xl 2xa100-40 --maximize seq-len" in run.err

@@ -25,8 +25,11 @@ QUESTION = f"{EXAMPLE_MODEL} {EXAMPLE_CLUSTER}"
         ("memory M C --tp 2", "explain M C --tp 2 memory"),
         ("memory --help", "explain --help"),
         ("collective all-reduce 1GB --cluster C", "collective all-reduce 1GB C"),
+        ("calibrate --cluster C FILE", "calibrate C FILE"),
         ("check FILE --model M --cluster C", "check FILE --model M --cluster C"),
         ("repair FILE", "check --fix FILE"),
+        ("sweep FILE --workers 2", "sweep run FILE --workers 2"),
+        ("sweep show FILE", "sweep show FILE"),
         ("help size", "size --help"),
         ("help", "--help"),
         ("paln M C", "paln M C"),
@@ -58,6 +61,9 @@ def test_words_are_read_as_a_command_and_its_arguments(typed: str, meant: str) -
         ("plan {Q} --emit deepspeed", "plan {Q} --emit deepspeed --out run"),
         ("plan {Q} --out x", "plan {Q} --out x --emit megatron"),
         ("emit {Q}", "emit {Q} --to megatron"),
+        ("plan lama3-8b 8xh101", "plan llama3-8b 8xh100"),
+        ("plan {Q} --fix tpp=2", "plan {Q} --fix tp=2"),
+        ("show models lama3-8b", "show models llama3-8b"),
         ("largest {Q}", "plan {Q} --maximize seq-len"),
     ],
 )
@@ -71,8 +77,8 @@ def test_a_dead_end_names_the_command_that_works(
 
 
 def test_no_command_is_named_where_none_is_known(planner: Any) -> None:
-    for words in (("plan", "llama3-8b", "8xh100", "--fsdp"), ("show", "models", "--nonsense")):
-        assert "try: " not in planner(*words).err
+    for words in ("plan {Q} --fsdp", "why {Q} --nonsense", "show models --nonsense"):
+        assert "try: " not in planner(*words.format(Q=QUESTION).split()).err
 
 
 def test_every_option_of_another_program_stands_in_one_table() -> None:

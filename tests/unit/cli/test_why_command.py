@@ -130,3 +130,9 @@ def test_nonsense_exits_2_with_messages(
     assert "Traceback" not in run.err
     for message in messages:
         assert message in run.err
+
+
+def test_a_schedule_and_a_placement_are_a_layout_to_ask_about(planner: Any) -> None:
+    run = planner(*SMALL, "--profile", "zero-bubble", "--schedule", "zb-v")
+    assert run.out.startswith("--fix schedule=zb-v: ")
+    assert planner(*SMALL, "--schedule", "all").code == 2
