@@ -44,6 +44,7 @@ MENDED_BY = {
     ("--budget", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
 }
+_PROFILE = re.compile(r"(--profile \S+) or --framework \S+ trains it")
 _NEAREST = re.compile(r"'([^']+)'.*did you mean ([^,?]+)")
 
 
@@ -108,8 +109,10 @@ def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
     if command in FORMER:
         before, behind = FORMER[command]
         return [*before, *rest, *behind]
-    made = words
-    for found in filter(None, (_NEAREST.search(each.message) for each in problems)):
+    made, nearest = words, [_NEAREST.search(each.message) for each in problems]
+    # What else is wrong would be refused again.
+    for found in nearest if all(nearest) else ():
+        assert found is not None
         spelled = re.compile(rf"^([0-9]+x|.*=)?{re.escape(found[1])}(?==|$)")
         made = [spelled.sub(rf"\g<1>{found[2]}", word) for word in made]
     if made == words and command in QUESTIONS:
@@ -119,15 +122,18 @@ def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
 
 def _mended(command: str, words: list[str], problems: Collection[Problem]) -> list[str]:
     """The words of a question with what was meant or is needed."""
-    for problem in problems:
+    for problem in problems if len(problems) == 1 else ():
         for (key, text), mend in MENDED_BY.items():
             if key == problem.key and text in problem.message:
                 return [*words, *mend]
+        if profile := _PROFILE.search(problem.message):
+            return [*words, *profile[1].split()]
         if problem.key == "--global-batch" and "whole number" in problem.message:
             return [f"{word}-tokens" if word == problem.key else word for word in words]
     made = _said_here(command, words)
     if made == words and problems:
-        made = _swapped(words)
+        is_place = {problem.where for problem in problems} <= {"models", "cluster"}
+        made = _swapped(words) if is_place else words
     elif made == words:
         made = _completed(command, words)
     if command == "plan" and "--out" in made and "--emit" not in made:

@@ -87,7 +87,7 @@ def plan(
     alone = {"--versus": versus, "--maximize": maximize, "--space": space}
     asked = [name for name, given in alone.items() if given]
     if asked and (target or save or len(asked) > 1 or output_format == "csv"):
-        problems.add(asked[0], "stands alone and writes nothing; without --emit, --save, csv")
+        problems.add(asked[0], "stands alone, as table and json: without --emit, --save, csv")
     if asked and asked[0] != "--space":
         problems.finish()
     if maximize:

@@ -1,5 +1,6 @@
 """Plans and files: plan files read as plans, the best of a question, a plan as files."""
 
+import shlex
 from collections.abc import Container
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from planner.query.options import OPTIONS
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.query.words import SEVERAL, meant_word
-from planner.report.emitted import PLAN, PlanText, check_command, mismatch, output_files
+from planner.report.emitted import PLAN, PlanText, mismatch, output_files
 from planner.report.files import write_folder
 from planner.report.sizing_words import unmet_limits
 from planner.search.search import Progress
@@ -116,6 +117,5 @@ def write(
     write_folder(out, files, force=force)
     say(f"wrote {', '.join(file.name for file in files)} to {out}")
     say_mismatch(target[0], context)
-    first = str(out / files[0].name)
-    say(f"Next: {check_command(target[0], context, strategy, plan, first)}")
+    say(f"Next: {shlex.join(['planner', 'check', str(out)])}")
     return files

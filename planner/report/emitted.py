@@ -213,22 +213,6 @@ def _ranks(context: Context, strategy: Strategy) -> str:
     )
 
 
-def check_command(
-    made: Format, context: Context, strategy: Strategy, plan: PlanText, file: str
-) -> str:
-    """The command that says whether a plan's configuration still starts and fits."""
-    job = context.job
-    words = ["planner", "check", file]
-    words += ["--model", plan.model, "--cluster", plan.cluster, "--gpus", str(strategy.num_gpus)]
-    words += ["--seq-len", str(job.seq_len), "--global-batch", str(job.global_batch)]
-    if context.model.moe and job.imbalance_fraction != USUAL_IMBALANCE_FRACTION:
-        # A check would take another.
-        words += ["--imbalance", f"{100.0 * job.imbalance_fraction:.15g}"]
-    words += ["--documents", job.documents.text] if job.documents else []
-    words += software_options(context.traits) if made.carries(context.traits.name) else []
-    return shlex.join(words)
-
-
 def _readme(
     made: Format,
     launcher: Launcher,
@@ -237,7 +221,16 @@ def _readme(
     strategy: Strategy,
     plan: PlanText,
 ) -> str:
-    check = check_command(made, context, strategy, plan, emitted.files[0].name)
+    job = context.job
+    words = ["planner", "check", emitted.files[0].name]
+    words += ["--model", plan.model, "--cluster", plan.cluster, "--gpus", str(strategy.num_gpus)]
+    words += ["--seq-len", str(job.seq_len), "--global-batch", str(job.global_batch)]
+    if context.model.moe and job.imbalance_fraction != USUAL_IMBALANCE_FRACTION:
+        # A check would take another.
+        words += ["--imbalance", f"{100.0 * job.imbalance_fraction:.15g}"]
+    words += ["--documents", job.documents.text] if job.documents else []
+    words += software_options(context.traits) if made.carries(context.traits.name) else []
+    check = shlex.join(words)
     # A block of shell that no line of the command ends.
     ticks = "`" * (1 + max(map(len, re.findall("`{2,}", check)), default=2))
     rows = [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided]

@@ -9,6 +9,7 @@ from planner.cli.app import COMMANDS
 from planner.cli.meant import EXAMPLE_CLUSTER, EXAMPLE_MODEL, as_meant
 from planner.query.words import OF_CLUSTER, SAME_OPTIONS, UNKNOWN_OPTIONS
 
+LORA = "plan {Q} --train lora --framework megatron"
 QUESTION = f"{EXAMPLE_MODEL} {EXAMPLE_CLUSTER}"
 
 
@@ -64,6 +65,7 @@ def test_words_are_read_as_a_command_and_its_arguments(typed: str, meant: str) -
         ("plan lama3-8b 8xh101", "plan llama3-8b 8xh100"),
         ("plan {Q} --fix tpp=2", "plan {Q} --fix tp=2"),
         ("show models lama3-8b", "show models llama3-8b"),
+        (LORA, f"{LORA} --profile bridge"),
         ("largest {Q}", "plan {Q} --maximize seq-len"),
     ],
 )
@@ -79,6 +81,11 @@ def test_a_dead_end_names_the_command_that_works(
 def test_no_command_is_named_where_none_is_known(planner: Any) -> None:
     for words in ("plan {Q} --fsdp", "why {Q} --nonsense", "show models --nonsense"):
         assert "try: " not in planner(*words.format(Q=QUESTION).split()).err
+
+
+def test_what_would_be_refused_again_is_not_named(planner: Any) -> None:
+    run = planner("plan", *QUESTION.split(), "--framework", "megatorn", "--precision", "int8")
+    assert len(run.err.splitlines()) == 2
 
 
 def test_every_option_of_another_program_stands_in_one_table() -> None:
