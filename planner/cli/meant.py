@@ -172,15 +172,14 @@ def _cluster(name: str, machine: Mapping[str, str]) -> str:
     from planner.catalog.clusters import load_cluster
 
     name = re.sub(r"^\s*[0-9]+\s*[xX*]\s*", "", name)
-    gpus, nodes = machine.get("gpus", ""), machine.get("nodes", "")
     try:
         node = load_cluster(f"1x{name}").node
-    except InputError:
-        return f"{gpus or nodes or 8}x{name}"
-    size = (node.whole or node).num_accelerators
-    if node.whole:  # named by the accelerator
-        return f"{gpus}x{name}" if gpus else f"{nodes or 1}x{size}x{name}"
-    return f"{nodes or max(1, int(gpus) // size if gpus.isdecimal() else 1)}x{name}"
+        size = (node.whole or node).num_accelerators
+        gpus = int(machine.get("gpus", 0)) or int(machine.get("nodes", 1)) * size
+    except (InputError, ValueError):
+        return f"8x{name}"
+    # A name is that of an accelerator, or of a node of several.
+    return f"{gpus if node.whole else max(1, gpus // size)}x{name}"
 
 
 def _format_of(words: Sequence[str]) -> str:

@@ -138,10 +138,6 @@ ON_SCREEN = (
 )
 
 
-def _nothing() -> None:
-    """Nothing follows."""
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Shown:
     """An answer as a screen and as a document."""
@@ -157,7 +153,7 @@ class Shown:
     """Its text in other forms, by the words of ``--format``."""
     out: Path | None = None
     """File that a form or the document is written to, in place of standard output."""
-    after: Callable[[], None] = _nothing
+    after: Callable[[], None] = lambda: None
     """What is done once it is shown: files are written, or it is raised that nothing will do."""
     exit_code: int = 0
 
@@ -208,7 +204,7 @@ class Planned(Shown):
         query: "Query",
         told: "Beside | None" = None,
         *,
-        after: Callable[[], None] = _nothing,
+        after: Callable[[], None] = lambda: None,
         **shown: Any,  # noqa: ANN401 - as print_answer takes it
     ) -> "Planned":
         """The plans of an answer, and what is told beside them on the screen."""

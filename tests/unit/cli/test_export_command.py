@@ -196,10 +196,3 @@ def test_options_of_the_page_are_refused_elsewhere(
     assert run.code == 2
     for option in ("--top", "--no-search", "--emit", "--launcher"):
         assert f"command line::{option}: belongs to --to html" in run.err
-
-
-@pytest.mark.parametrize("command", ["report", "trace"])
-def test_former_commands_name_the_one_that_answers(planner: Any, command: str) -> None:
-    run = planner(command, "best.yaml")
-    assert run.code == 2
-    assert "try: planner export best.yaml --to " in run.err

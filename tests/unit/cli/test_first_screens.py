@@ -127,22 +127,6 @@ def test_the_hint_proposes_such_a_batch(planner: Any) -> None:
     assert "--global-batch 528 has more" in " ".join(run.out.split())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("llama3-8b", "8xh100"),
-        ("plan", "--model", "llama3-8b", "--cluster", "8xh100"),
-        ("plan", "--cluster", "8xh100", "llama3-8b"),
-        ("--model", "llama3-8b", "--cluster", "8xh100"),
-    ],
-)
-def test_a_model_and_a_cluster_are_a_plan_however_they_are_given(
-    planner: Any, words: tuple[str, ...]
-) -> None:
-    usual = ("--top", "1", "--format", "csv")
-    assert planner(*words, *usual).out == planner("plan", "llama3-8b", "8xh100", *usual).out
-
-
 @pytest.mark.parametrize("words", [("shwo", "models"), ("paln", "llama3-8b", "8xh100")])
 def test_a_misspelt_command_is_no_model(planner: Any, words: tuple[str, ...]) -> None:
     assert "No such command" in planner(*words).err

@@ -72,9 +72,3 @@ def test_what_belongs_to_a_ranking_is_refused(planner: Any, options: tuple[str, 
     run = planner(*SMALL, *options)
     assert (run.code, run.out) == (2, "")
     assert run.err.count("\n") == 1
-
-
-def test_the_former_command_names_what_answers(planner: Any) -> None:
-    run = planner("largest", "gpt3-xl", "2xa100-40")
-    assert run.code == 2
-    assert "try: planner plan gpt3-xl 2xa100-40 --maximize seq-len" in run.err

@@ -51,7 +51,7 @@ def test_words_are_read_as_a_command_and_its_arguments(typed: str, meant: str) -
         ("plan llama3-8b h100 --gpus 16", "plan llama3-8b 16xh100"),
         ("plan llama3-8b dgx-h100 --gpus 16 --tp 2", "plan llama3-8b 2xdgx-h100 --tp 2"),
         ("plan --model llama3-8b --gpus 64 --gpu-type h100", "plan llama3-8b 64xh100"),
-        ("why {Q} --nodes 4 --tp 2", "why llama3-8b 4x8xh100 --tp 2"),
+        ("why {Q} --nodes 4 --tp 2", "why llama3-8b 32xh100 --tp 2"),
         ("plan llama3-8b 64 h100", "plan llama3-8b '64 h100'"),
         ("plan 8xh100 llama3-8b", "plan {Q}"),
         ("plan llama3-8b", "plan {Q}"),
@@ -67,6 +67,10 @@ def test_words_are_read_as_a_command_and_its_arguments(typed: str, meant: str) -
         ("show models lama3-8b", "show models llama3-8b"),
         (LORA, f"{LORA} --profile bridge"),
         ("largest {Q}", "plan {Q} --maximize seq-len"),
+        ("scale llama3-8b dgx-h100", "size llama3-8b dgx-h100 --gpus 8..512"),
+        ("report best.yaml", "export best.yaml --to html --out plan.html"),
+        ("trace best.yaml", "export best.yaml --to perfetto --out plan.json"),
+        ("recipes h100", "show recipes h100"),
     ],
 )
 def test_a_dead_end_names_the_command_that_works(

@@ -102,16 +102,6 @@ def test_a_list_as_csv_has_all_rows(planner: Any, kind: str) -> None:
     assert [list(row) for row in rows] == [list(row) for row in listed]
 
 
-@pytest.mark.parametrize("name", ["models", "hardware", "recipes", "frameworks", "schema"])
-def test_a_command_that_is_gone_names_the_one_that_answers(planner: Any, name: str) -> None:
-    run = planner(name, "h100")
-    assert (run.code, run.out) == (2, "")
-    assert run.err.splitlines() == [
-        f"command line::{name}: no command of its own; `planner show {name}` answers",
-        f"try: planner show {name} h100",
-    ]
-
-
 def test_commands_that_do_not_search_import_neither_ortools_nor_pandas() -> None:
     code = (
         "import sys; sys.argv = ['planner', 'show', 'models', 'llama3-8b']\n"

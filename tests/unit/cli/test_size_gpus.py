@@ -100,20 +100,13 @@ def test_problems_are_named_before_any_search(
     run = planner(*QUESTION, *options)
     assert run.code == 2
     assert message in run.err
-    assert len(run.err.splitlines()) == 1
+    assert len([line for line in run.err.splitlines() if "::" in line]) == 1
 
 
 def test_a_growing_batch_needs_sizes(planner: Any) -> None:
     run = planner("size", "llama3-8b", "dgx-h100", "--weak")
     assert run.code == 2
     assert "--weak: needs --gpus" in run.err
-
-
-def test_the_former_command_names_what_answers_now(planner: Any) -> None:
-    run = planner("scale", "llama3-8b", "dgx-h100")
-    assert run.code == 2
-    assert "planner size MODEL NODE --gpus" in run.err
-    assert len(run.err.splitlines()) == 1
 
 
 def test_an_unknown_cluster_is_reported_once(planner: Any) -> None:

@@ -177,7 +177,7 @@ def test_frameworks_lists_every_profile_within_the_terminal(
 
 
 def test_a_profile_shows_every_trait_as_set_takes_it_with_its_source(planner: Any) -> None:
-    run = planner("show", "frameworks", "megatron/bridge")
+    run = planner("show", "frameworks", "megatron/bridge", "--all")
     assert "megatron, profile bridge: NeMo and Megatron-Bridge recipes" in run.out
     assert "traits.states.gradient_reduce_bytes=2  (current: 4)\n" in run.out
     assert "    recipes set grad_reduce_in_fp32 false\n" in run.out
