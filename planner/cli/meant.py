@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
-from pathlib import Path
+from os.path import lexists
 
 from planner.catalog import EXAMPLE_ACCELERATOR
 from planner.errors import InputError, Problem
@@ -205,7 +205,7 @@ def _completed(command: str, words: list[str]) -> list[str]:
     if len(places) > 2 and _is_cluster(" ".join(places[1:])):
         return [places[0], " ".join(places[1:]), *words[len(places) :]]
     behind, needed = words[len(places) :], QUESTIONS[command]
-    is_file = len(places) == 1 and Path(places[0]).exists()
+    is_file = len(places) == 1 and lexists(places[0])
     # What is wrong with whole questions is an option that is none; files need options.
     if (len(places) < 2 or command in ("emit", "export")) and not {*needed[:1]} & set(behind):
         behind += needed

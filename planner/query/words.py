@@ -61,6 +61,7 @@ SAME_OPTIONS: Mapping[str, str] = {
     "--lora": "--train lora",
     "--qlora": "--train qlora",
     "--deepspeed": "--framework deepspeed",
+    "--fsdp": "--framework torchtitan",
     "--megatron": "--framework megatron",
     "--zero": "--zero-stage",
     **{f"--zero{dash}{stage}": f"--zero-stage {stage}" for stage in range(4) for dash in ("", "-")},
@@ -117,10 +118,8 @@ def meant_word(option: str, text: str, known: Collection[str]) -> str:
 def unknown_options(words: Sequence[str]) -> Iterator[Problem]:
     """Yield what says the same here as options that are other programs'."""
     for name in (word.partition("=")[0] for word in words):
-        message = UNKNOWN_OPTIONS.get(name)
-        if name in SAME_OPTIONS:
-            message = f"{SAME_OPTIONS[name]} says it here"
-        if message:
+        same = SAME_OPTIONS.get(name)
+        if message := UNKNOWN_OPTIONS.get(name) or (same and f"{same} says it here"):
             yield Problem(where="command line", key=name, message=message)
 
 
