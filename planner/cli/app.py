@@ -11,12 +11,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner import __version__
-from planner.cli.meant import FORMER, as_meant, instead
 from planner.cli.options import JOBS, PROGRAM, QuestionCommand, own_defaults
 from planner.cli.output import fail, say
 from planner.errors import InputError, PlannerError, Problem
 from planner.limits import MAX_WORD, one_line, short
-from planner.query.words import unknown_options
+from planner.query.words import FORMER, as_meant, unknown_options
 
 HELP = {"-h", "--help"}
 
@@ -142,6 +141,8 @@ def _check_words(words: list[str]) -> None:
 
 def _try(words: list[str], problems: Sequence[Problem] = ()) -> list[str]:
     """The line that says what to type instead, where that is known."""
+    from planner.cli.meant import instead
+
     other = instead(words, problems)
     return [f"try: {shlex.join(['planner', *other])}"] if other else []
 

@@ -1,40 +1,14 @@
-"""What is meant by words of the command line that say it otherwise, and what to type instead."""
+"""What to type instead of words that are refused, where what was meant by them is known."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
-from itertools import takewhile
 from os.path import lexists
 
 from planner.catalog import EXAMPLE_ACCELERATOR
 from planner.errors import InputError, Problem
-from planner.query.words import OF_CLUSTER, SAME_OPTIONS
+from planner.query.words import FORMER, OF_CLUSTER, QUESTIONS, SAME_OPTIONS, leading
 
 EXAMPLE_MODEL, EXAMPLE_CLUSTER = "llama3-8b", f"8x{EXAMPLE_ACCELERATOR}"
-# Commands of a model and a cluster, and what each needs besides.
-QUESTIONS: Mapping[str, tuple[str, ...]] = {
-    "plan": (),
-    "why": ("--tp", "2"),
-    "size": (),
-    "sensitivity": (),
-    "job": ("--tokens", "15T"),
-    "explain": (),
-    "emit": ("--to", "megatron"),
-    "export": ("--to", "html", "--out", "plan.html"),
-}
-# Words before the cluster of other commands: what is reduced and its size; none.
-CLUSTER_BEHIND = {"collective": 2, "calibrate": 0}
-# Former commands, and the words that answer instead, those behind the command between them.
-FORMER = {
-    "largest": (("plan",), ("--maximize", "seq-len")),
-    "scale": (("size",), ("--gpus", "8..512")),
-    "report": (("export",), ("--to", "html", "--out", "plan.html")),
-    "trace": (("export",), ("--to", "perfetto", "--out", "plan.json")),
-    **{
-        name: (("show", name), ())
-        for name in ("models", "hardware", "recipes", "frameworks", "schema")
-    },
-}
 # Options that a problem with one is mended by: by the option, and words of what is wrong.
 MENDED_BY = {
     ("--emit", "needs a folder"): ("--out", "run"),
@@ -46,58 +20,6 @@ MENDED_BY = {
 }
 _PROFILE = re.compile(r"(--profile \S+) or --framework \S+ trains it")
 _NEAREST = re.compile(r"'([^']+)'.*did you mean ([^,?]+)")
-
-
-def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
-    """The words as a command and its arguments.
-
-    ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``repair``
-    ``check --fix``, ``sweep FILE`` ``sweep run FILE``, ``help COMMAND`` its help; ``--model M
-    --cluster C`` become arguments.
-    """
-    first, rest = words[:1], words[1:]
-    if first == ["help"]:
-        return [*rest[:1], "--help"]
-    if first == ["repair"]:
-        return ["check", "--fix", *rest]
-    if first == ["sweep"] and rest[:1] not in ([], ["run"], ["show"], ["-h"], ["--help"]):
-        return [*first, "run", *rest]
-    if first == ["memory"]:
-        is_help = {"-h", "--help", "--help-all"} & set(rest)
-        first, rest = ["explain"], rest if is_help else [*rest, "memory"]
-    elif _is_question(words, commands):
-        first, rest = ["plan"], words
-    if first and first[0] in (*QUESTIONS, *CLUSTER_BEHIND):
-        model, rest = _taken("--model", rest) if first[0] in QUESTIONS else ([], rest)
-        cluster, rest = _taken("--cluster", rest)
-        number = CLUSTER_BEHIND.get(first[0], 1 - len(model))
-        behind = number if len(_places(rest)) >= number else len(rest)
-        rest = [*model, *rest[:behind], *cluster, *rest[behind:]]
-    return [*first, *rest]
-
-
-def _is_question(words: Sequence[str], commands: Collection[str]) -> bool:
-    """Return True if the first word is a model, not a command, a former or a misspelt one."""
-    places = _places(words)
-    if len(places) < 2:
-        return list(words[:1]) == ["--model"]
-    return not get_close_matches(places[0], [*commands, *FORMER])
-
-
-def _places(words: Sequence[str]) -> list[str]:
-    """The words before the first option."""
-    return list(takewhile(lambda word: not word.startswith("-"), words))
-
-
-def _taken(option: str, words: list[str]) -> tuple[list[str], list[str]]:
-    """The value of an option, if it stands there, and the other words."""
-    for place, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == option and equals:
-            return [value], [*words[:place], *words[place + 1 :]]
-        if name == option and words[place + 1 :]:
-            return [words[place + 1]], [*words[:place], *words[place + 2 :]]
-    return [], words
 
 
 def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
@@ -161,7 +83,7 @@ def _said_here(command: str, words: Sequence[str]) -> list[str]:
                 left.pop(0)
     if not machine:
         return made
-    places = _places(made)[:2]
+    places = leading(made)[:2]
     model, machine_name = (*places, *(EXAMPLE_MODEL, EXAMPLE_ACCELERATOR)[len(places) :])
     cluster = _cluster(machine.get("name") or machine_name, machine)
     return [model, cluster, *made[len(places) :]]
@@ -193,7 +115,7 @@ def _swapped(words: list[str]) -> list[str]:
     """The words with model and cluster the other way round where only that can be meant."""
     from planner.catalog.models import meant_name
 
-    places = _places(words)
+    places = leading(words)
     if len(places) < 2 or not meant_name(places[1]) or not _is_cluster(places[0]):
         return words
     return [places[1], places[0], *words[2:]]
@@ -201,7 +123,7 @@ def _swapped(words: list[str]) -> list[str]:
 
 def _completed(command: str, words: list[str]) -> list[str]:
     """The words with what the command needs besides, and a cluster of several words as one."""
-    places = _places(words)
+    places = leading(words)
     if len(places) > 2 and _is_cluster(" ".join(places[1:])):
         return [places[0], " ".join(places[1:]), *words[len(places) :]]
     behind, needed = words[len(places) :], QUESTIONS[command]

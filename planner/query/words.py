@@ -1,8 +1,10 @@
-"""Words that people use for an option, its value or a length, and what they mean here."""
+"""Words that people use for a command, an option or its value, and what they mean here."""
 
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import takewhile
 
 from planner.errors import Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief
@@ -101,7 +103,83 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     ),
     "--published": "published runs are compared by python -m tools.validate in a checkout",
 }
+# Commands of a model and a cluster, and what each needs besides.
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "plan": (),
+    "why": ("--tp", "2"),
+    "size": (),
+    "sensitivity": (),
+    "job": ("--tokens", "15T"),
+    "explain": (),
+    "emit": ("--to", "megatron"),
+    "export": ("--to", "html", "--out", "plan.html"),
+}
+# Words before the cluster of other commands: what is reduced and its size; none.
+CLUSTER_BEHIND = {"collective": 2, "calibrate": 0}
+# Former commands, and the words that answer instead, those behind the command between them.
+FORMER = {
+    "largest": (("plan",), ("--maximize", "seq-len")),
+    "scale": (("size",), ("--gpus", "8..512")),
+    "report": (("export",), ("--to", "html", "--out", "plan.html")),
+    "trace": (("export",), ("--to", "perfetto", "--out", "plan.json")),
+    **{
+        name: (("show", name), ())
+        for name in ("models", "hardware", "recipes", "frameworks", "schema")
+    },
+}
 _LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
+
+
+def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
+    """The words as a command and its arguments.
+
+    ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``repair``
+    ``check --fix``, ``sweep FILE`` ``sweep run FILE``, ``help COMMAND`` its help; ``--model M
+    --cluster C`` become arguments.
+    """
+    first, rest = words[:1], words[1:]
+    if first == ["help"]:
+        return [*rest[:1], "--help"]
+    if first == ["repair"]:
+        return ["check", "--fix", *rest]
+    if first == ["sweep"] and rest[:1] not in ([], ["run"], ["show"], ["-h"], ["--help"]):
+        return [*first, "run", *rest]
+    if first == ["memory"]:
+        is_help = {"-h", "--help", "--help-all"} & set(rest)
+        first, rest = ["explain"], rest if is_help else [*rest, "memory"]
+    elif _is_question(words, commands):
+        first, rest = ["plan"], words
+    if first and first[0] in (*QUESTIONS, *CLUSTER_BEHIND):
+        model, rest = _taken("--model", rest) if first[0] in QUESTIONS else ([], rest)
+        cluster, rest = _taken("--cluster", rest)
+        number = CLUSTER_BEHIND.get(first[0], 1 - len(model))
+        behind = number if len(leading(rest)) >= number else len(rest)
+        rest = [*model, *rest[:behind], *cluster, *rest[behind:]]
+    return [*first, *rest]
+
+
+def _is_question(words: Sequence[str], commands: Collection[str]) -> bool:
+    """Return True if the first word is a model, not a command, a former or a misspelt one."""
+    places = leading(words)
+    if len(places) < 2:
+        return list(words[:1]) == ["--model"]
+    return not get_close_matches(places[0], [*commands, *FORMER])
+
+
+def leading(words: Sequence[str]) -> list[str]:
+    """The words before the first option."""
+    return list(takewhile(lambda word: not word.startswith("-"), words))
+
+
+def _taken(option: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """The value of an option, if it stands there, and the other words."""
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == option and equals:
+            return [value], [*words[:place], *words[place + 1 :]]
+        if name == option and words[place + 1 :]:
+            return [words[place + 1]], [*words[:place], *words[place + 2 :]]
+    return [], words
 
 
 def meant_word(option: str, text: str, known: Collection[str]) -> str:

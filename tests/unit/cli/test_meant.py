@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from planner.cli.app import COMMANDS
-from planner.cli.meant import EXAMPLE_CLUSTER, EXAMPLE_MODEL, as_meant
-from planner.query.words import OF_CLUSTER, SAME_OPTIONS, UNKNOWN_OPTIONS
+from planner.cli.meant import EXAMPLE_CLUSTER, EXAMPLE_MODEL
+from planner.query.words import OF_CLUSTER, SAME_OPTIONS, UNKNOWN_OPTIONS, as_meant
 
 LORA = "plan {Q} --train lora --framework megatron"
 QUESTION = f"{EXAMPLE_MODEL} {EXAMPLE_CLUSTER}"
