@@ -127,7 +127,7 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
         "experts_not_spread": Penalty(
             factor=UNPUBLISHED,
             num_runs=1,
-            reason="every expert on every rank, where experts can be spread: one of 92 tuned recipes",
+            reason="every expert on every rank, where they can be spread: one of 92 recipes",
         ),
         "many_local_experts": Penalty(
             factor=UNPUBLISHED,
