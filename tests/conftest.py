@@ -1,33 +1,19 @@
-"""What many tests start from: small models, clusters with little memory, whole contexts."""
+"""Order and marks of tests, settings of drawn inputs, formats that stand in for real ones."""
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
 from types import ModuleType
 
-import numpy as np
+import contexts
 import pytest
-from fake_format import FORMAT
+from fake_format import FAKE, FORMAT
 from hypothesis import HealthCheck, settings
 
-from planner.catalog.clusters import load_cluster
-from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.errors import ExpressError
 from planner.formats import registry as formats
-from planner.formats.format import (
-    Emitted,
-    ExplainedKey,
-    Format,
-    OutputFile,
-    ParsedConfig,
-    SourceText,
-)
-from planner.frameworks.registry import load_traits
+from planner.formats.format import Format
 from planner.layers.op import LayerShape
-from planner.spec.cluster import ClusterSpec
-from planner.spec.job import JobSpec, Precision
-from planner.spec.model import Biases, ModelSpec
+from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy, StrategyColumns
 
 settings.register_profile(
@@ -113,185 +99,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def make_model(**changes: object) -> ModelSpec:
-    """A GPT of a few layers; every dimension is a power of two."""
-    sizes: dict[str, object] = {
-        "name": "small",
-        "num_layers": 4,
-        "hidden_size": 1024,
-        "num_heads": 16,
-        "num_kv_heads": 16,
-        "head_dim": 64,
-        "ffn_size": 4096,
-        "vocab_size": 32000,
-        "max_seq_len": 1024,
-        "biases": Biases(qkv=True, attention_output=True, mlp=True),
-    }
-    return ModelSpec(**{**sizes, **changes})
-
-
-def with_hbm(cluster: ClusterSpec, hbm_bytes: float) -> ClusterSpec:
-    """The cluster with accelerators of another memory size."""
-    accelerator = replace(cluster.accelerator, hbm_bytes=hbm_bytes)
-    return replace(cluster, node=replace(cluster.node, accelerator=accelerator))
-
-
-def make_context(
-    *,
-    model: ModelSpec | str | None = None,
-    cluster: str = "1xdgx-h100",
-    framework: str = "megatron",
-    profile: str = "current",
-    global_batch: int = 16,
-    seq_len: int = 1024,
-    hbm_bytes: float | None = None,
-    precision: Precision = "bf16",
-    mtp_layers: int = 0,
-) -> Context:
-    """A context from names; ``model`` may be a spec."""
-    machines = load_cluster(cluster)
-    if model is None or isinstance(model, str):
-        model = load_model(model) if model else make_model()
-    return Context(
-        model=model,
-        job=JobSpec(
-            global_batch=global_batch,
-            seq_len=seq_len,
-            precision=precision,
-            mtp_layers=mtp_layers,
-        ),
-        cluster=with_hbm(machines, hbm_bytes) if hbm_bytes else machines,
-        traits=load_traits(framework, profile),
-    )
-
-
-def make_columns(**values: object) -> StrategyColumns:
-    """Columns from scalars and lists; else 1 (0 for codes, ZeRO and sp; 100 percent; etp: tp)."""
-    codes = ("zero_stage", "offload", "placement", "sequence_parallel", "schedule")
-    defaults = dict.fromkeys(codes, 0) | {"offload_percent": 100, "etp": values.get("tp", 1)}
-    given = {
-        field.name: np.atleast_1d(values.pop(field.name, defaults.get(field.name, 1)))
-        for field in fields(StrategyColumns)
-    }
-    assert not values, f"unknown columns {sorted(values)}"
-    length = max(len(column) for column in given.values())
-    return StrategyColumns(**{k: np.broadcast_to(v, length).copy() for k, v in given.items()})
-
-
-def make_shape(
-    *,
-    micro_batch: int = 1,
-    seq_len: int = 1024,
-    tp: int = 1,
-    cp: int = 1,
-    ep: int = 1,
-    etp: int | None = None,
-    sp: int = 0,
-) -> LayerShape:
-    """The shape of one micro-batch, as columns of length one; etp is tp when None."""
-    return LayerShape(
-        micro_batch=np.array([float(micro_batch)]),
-        seq_len=seq_len,
-        tp=np.array([float(tp)]),
-        cp=np.array([float(cp)]),
-        ep=np.array([float(ep)]),
-        etp=np.array([float(etp or tp)]),
-        sequence_parallel=np.array([sp]),
-    )
-
-
 @pytest.fixture(autouse=True)
 def wide_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output is as wide as in a pipe, whatever the terminal that the tests are started from."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
-@pytest.fixture(scope="session")
-def small_model() -> Callable[..., ModelSpec]:
-    return make_model
-
-
-@pytest.fixture(scope="session")
-def context_of() -> Callable[..., Context]:
-    return make_context
-
-
-@pytest.fixture(scope="session")
-def columns_of() -> Callable[..., StrategyColumns]:
-    return make_columns
-
-
-@pytest.fixture(scope="session")
-def shape_of() -> Callable[..., LayerShape]:
-    return make_shape
-
-
-def make_strategy(**changes: object) -> Strategy:
-    """One GPU, four layers; sizes of the batch follow from nothing."""
-    ones = dict.fromkeys(
-        ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "num_micro_batches"), 1
-    )
-    layers = {"layers_per_stage": (4,), "selective_layers_per_stage": (0,)}
-    rest = {"recompute_layers_per_stage": (0,), "zero_stage": 1, "offload": "none"}
-    rest |= {"sequence_parallel": False, "etp": changes.get("tp", 1)}
-    return Strategy(**{**ones, **layers, **rest, **changes})
-
-
-FAKE_EMITTED = Emitted(
-    files=(
-        OutputFile(name="config.json", text='{"price": "$$5 $(HOME) ${HOME} `id`"}\n'),
-        OutputFile(name="more/extra.txt", text="END_OF_FILE\nit's"),
-    ),
-    command=("${SCRIPT}", "--config", "config.json", "--say", "it's $HOME", "--in=${DATA}/x y"),
-    environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", "WORDS": "two words"},
-    variables={"SCRIPT": "the user's training script", "DATA": "folder of the data"},
-    decided=(ExplainedKey(key="tp", value="1", why="one | two"),),
-)
-
-
-def _fake_emit(context: Context, strategy: Strategy) -> Emitted:
-    if strategy.pp > 1:
-        raise ExpressError("fake: no pipelines\nfake: no stages")
-    return FAKE_EMITTED
-
-
-def _fake_read(source: SourceText) -> ParsedConfig:
-    return ParsedConfig(format="fake", path=source.path, settings={}, decisions={})
-
-
-FAKE_FORMAT = Format(
-    name="fake",
-    title="Fake",
-    framework="deepspeed",
-    emit=_fake_emit,
-    recognise=lambda source: source.text.startswith("fake"),
-    read=_fake_read,
-    rules=(),
-    write_into=lambda source, context, strategy: source.text,
-    versions="Fake 1.2",
-)
-
-
 @pytest.fixture
 def fake_format(monkeypatch: pytest.MonkeyPatch) -> Iterator[Format]:
     """A format named ``fake`` that the program finds beside the real ones."""
     module = ModuleType("planner.formats.fake.format")
-    module.FORMAT = FAKE_FORMAT  # type: ignore[attr-defined]
+    module.FORMAT = FAKE  # type: ignore[attr-defined]
     known = (*formats.format_names(), "fake")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(formats, "format_names", lambda: known)
-    yield FAKE_FORMAT
+    yield FAKE
     formats.load_format.cache_clear()
-
-
-@pytest.fixture(scope="session")
-def strategy_of() -> Callable[..., Strategy]:
-    return make_strategy
-
-
-@pytest.fixture(scope="session")
-def fake_emitted() -> Emitted:
-    return FAKE_EMITTED
 
 
 @pytest.fixture
@@ -300,3 +123,28 @@ def demo_format(monkeypatch: pytest.MonkeyPatch) -> Format:
     monkeypatch.setattr(formats, "format_names", lambda: ("demo",))
     monkeypatch.setattr(formats, "load_format", lambda name: {"demo": FORMAT}[name])
     return FORMAT
+
+
+@pytest.fixture(scope="session")
+def context_of() -> Callable[..., Context]:
+    return contexts.context_of
+
+
+@pytest.fixture(scope="session")
+def columns_of() -> Callable[..., StrategyColumns]:
+    return contexts.columns_of
+
+
+@pytest.fixture(scope="session")
+def shape_of() -> Callable[..., LayerShape]:
+    return contexts.shape_of
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Callable[..., ModelSpec]:
+    return contexts.small_model
+
+
+@pytest.fixture(scope="session")
+def strategy_of() -> Callable[..., Strategy]:
+    return contexts.strategy_of

@@ -1,4 +1,4 @@
-"""A format of configuration files for tests: a key and a value per line, ``#`` comments."""
+"""Formats for tests: one of a key and a value per line, and one that writes hostile words."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
@@ -8,10 +8,12 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import (
     CheckContext,
     Emitted,
+    ExplainedKey,
     Finding,
     Format,
     FormatRule,
     Located,
+    OutputFile,
     ParsedConfig,
     SourceText,
     Violation,
@@ -133,4 +135,39 @@ FORMAT = Format(
         FormatRule(name="tp_lies_in_a_node", source="demo/tp.py", check=_tp_in_node),
     ),
     write_into=lambda source, context, strategy: _refuse(source, context, strategy),
+)
+
+
+FAKE_EMITTED = Emitted(
+    files=(
+        OutputFile(name="config.json", text='{"price": "$$5 $(HOME) ${HOME} `id`"}\n'),
+        OutputFile(name="more/extra.txt", text="END_OF_FILE\nit's"),
+    ),
+    command=("${SCRIPT}", "--config", "config.json", "--say", "it's $HOME", "--in=${DATA}/x y"),
+    environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", "WORDS": "two words"},
+    variables={"SCRIPT": "the user's training script", "DATA": "folder of the data"},
+    decided=(ExplainedKey(key="tp", value="1", why="one | two"),),
+)
+
+
+def _fake_emit(context: Context, strategy: Strategy) -> Emitted:
+    if strategy.pp > 1:
+        raise ExpressError("fake: no pipelines\nfake: no stages")
+    return FAKE_EMITTED
+
+
+def _fake_read(source: SourceText) -> ParsedConfig:
+    return ParsedConfig(format="fake", path=source.path, settings={}, decisions={})
+
+
+FAKE = Format(
+    name="fake",
+    title="Fake",
+    framework="deepspeed",
+    emit=_fake_emit,
+    recognise=lambda source: source.text.startswith("fake"),
+    read=_fake_read,
+    rules=(),
+    write_into=lambda source, context, strategy: source.text,
+    versions="Fake 1.2",
 )

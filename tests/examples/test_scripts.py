@@ -4,27 +4,21 @@ In every environment the words that launchers get differ by the plan alone, and 
 reader takes them. A script whose first comment is ``by hand: WHY`` is not written.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from contexts import context_of, strategy_of
 from script_forms import BY_HAND, ENVIRONMENTS, KINDS, NOT_DECIDED, SCRIPTS, read, started
 
-from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
-from planner.spec.strategy import Strategy
 
 
 @pytest.mark.parametrize("plan", [0, 1], ids=["words", "layout"])
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_script_hands_on_the_plan_and_all_else_unchanged(
-    path: Path,
-    plan: int,
-    tmp_path: Path,
-    context_of: Callable[..., Context],
-    strategy_of: Callable[..., Strategy],
+    path: Path, plan: int, tmp_path: Path
 ) -> None:
     text, name = path.read_bytes().decode(), path.parent.name
     kind, made = KINDS[name], load_format(name)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from contexts import context_of
 from enumerated import enumerate_space
 
 from planner.catalog import list_models
@@ -27,7 +28,6 @@ from planner.formats.torchtitan.format import FORMAT
 from planner.layers.parameters import count_parameters
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED, Strategy
-from tests.conftest import make_context
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples" / "formats" / "torchtitan"
@@ -104,7 +104,7 @@ def plans(case: int) -> tuple[Context, tuple[tuple[Strategy, Emitted], ...]]:
     """Expressible plans of a real space, as different from each other as their order allows."""
     name, num_layers, cluster, profile, batch, seq_len = CASES[case]
     model = replace(load_model(name), num_layers=num_layers)
-    context = make_context(
+    context = context_of(
         model=model,
         cluster=cluster,
         framework="torchtitan",
@@ -229,7 +229,7 @@ def test_the_default_backend_does_not_start_on_the_torch_of_the_profiles(
 def chosen(name: str) -> tuple[Context, Emitted] | None:
     """A model of the catalogue with what is written for it; None where it is refused."""
     model = load_model(name)
-    context = make_context(
+    context = context_of(
         model=model,
         cluster="1xdgx-h100",
         framework="torchtitan",

@@ -3,14 +3,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from contexts import context_of
 
-from planner.cost.context import Context
 from planner.cost.estimate import MemoryEstimate, estimate
 from planner.frameworks.registry import load_saved_tables, load_traits
 from planner.spec.model import ModelSpec
@@ -158,7 +158,7 @@ def traits_of(case: TrackerCase) -> FrameworkTraits:
     return replace(traits, kernels=kernels, states=states)
 
 
-def predicted(case: TrackerCase, context_of: Callable[..., Context]) -> MemoryEstimate:
+def predicted(case: TrackerCase) -> MemoryEstimate:
     context = context_of(
         model=model_of(case),
         framework=case.framework,
@@ -202,11 +202,9 @@ def as_text(found: dict[str, Any], memory: MemoryEstimate, tensor_bytes: float) 
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_allocated_peak(
-    case: TrackerCase, tracker: FsdpTracker, context_of: Callable[..., Context]
-) -> None:
+def test_allocated_peak(case: TrackerCase, tracker: FsdpTracker) -> None:
     found = tracker.peak(case)
-    memory = predicted(case, context_of)
+    memory = predicted(case)
     tensor_bytes = memory.allocated_bytes - memory.items.get("workspaces", 0.0)
     error = tensor_bytes / found["peak_bytes"] - 1.0
     assert abs(error) <= TOLERANCE, f"{error:+.1%}\n{as_text(found, memory, tensor_bytes)}"

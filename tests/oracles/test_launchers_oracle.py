@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from contexts import context_of, strategy_of
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, get_args_parser, parse_args
@@ -48,7 +49,7 @@ EMITTED = Emitted(
 
 
 @pytest.fixture(params=PLANS, ids=NAMES)
-def plan(request: Any, context_of: Any, strategy_of: Any) -> tuple[Context, Strategy]:
+def plan(request: Any) -> tuple[Context, Strategy]:
     cluster, gpus = request.param
     return context_of(cluster=cluster), strategy_of(dp=gpus)
 
@@ -166,9 +167,7 @@ def finished(processes: list[subprocess.Popen[str]], folder: Path) -> dict[int, 
     return {int(path.stem): json.loads(path.read_text()) for path in paths}
 
 
-def test_two_processes_run_with_their_environment_and_arguments(
-    context_of: Any, strategy_of: Any, start: Any, tmp_path: Path
-) -> None:
+def test_two_processes_run_with_their_environment_and_arguments(start: Any, tmp_path: Path) -> None:
     plan = context_of(cluster="4xdgx-h100"), strategy_of(dp=2)
     write(tmp_path, load_launcher("torchrun").files(EMITTED, *plan))
     seen = finished([start(MASTER_PORT=str(free_port()))], tmp_path)
@@ -180,9 +179,7 @@ def test_two_processes_run_with_their_environment_and_arguments(
         assert each["sum"] == 1.0
 
 
-def test_ranks_follow_the_nodes_and_not_their_arrival(
-    context_of: Any, strategy_of: Any, start: Any, tmp_path: Path
-) -> None:
+def test_ranks_follow_the_nodes_and_not_their_arrival(start: Any, tmp_path: Path) -> None:
     plan = context_of(cluster="2xsummit"), strategy_of(dp=12)
     write(tmp_path, load_launcher("torchrun").files(EMITTED, *plan))
     node = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NPROC_PER_NODE": "1"}
@@ -243,9 +240,7 @@ def test_a_trainjob_is_what_its_api_takes(plan: tuple[Context, Strategy]) -> Non
     assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", document["metadata"]["name"])
 
 
-def test_the_api_of_trainjobs_does_not_keep_a_misspelt_field(
-    context_of: Any, strategy_of: Any
-) -> None:
+def test_the_api_of_trainjobs_does_not_keep_a_misspelt_field() -> None:
     plan = context_of(cluster="4xdgx-a100-640"), strategy_of(dp=16)
     document = yaml.safe_load(files_of("kubernetes", plan)["trainjob.yaml"])
     document["spec"]["trainer"]["numNode"] = document["spec"]["trainer"].pop("numNodes")
@@ -274,9 +269,7 @@ def read_tasks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]]
     return read
 
 
-def test_skypilots_own_parser_reads_the_plan(
-    context_of: Any, strategy_of: Any, read_tasks: Callable[[list[str]], list[Any]]
-) -> None:
+def test_skypilots_own_parser_reads_the_plan(read_tasks: Callable[[list[str]], list[Any]]) -> None:
     every = [(context_of(cluster=cluster), strategy_of(dp=gpus)) for cluster, gpus in PLANS]
     plans = [plan for plan in every if not load_launcher("skypilot").problems(*plan)]
     assert len(plans) >= 5
@@ -291,7 +284,7 @@ def test_skypilots_own_parser_reads_the_plan(
 
 
 def test_skypilots_own_parser_refuses_a_misspelt_field(
-    context_of: Any, strategy_of: Any, read_tasks: Callable[[list[str]], list[Any]]
+    read_tasks: Callable[[list[str]], list[Any]],
 ) -> None:
     plan = context_of(cluster="4xdgx-a100-640"), strategy_of(dp=16)
     text = files_of("skypilot", plan)["task.yaml"]

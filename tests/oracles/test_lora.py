@@ -5,7 +5,6 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import saved_tensors as sizes
 import torch
+from contexts import context_of, strategy_of
 from peft import LoraConfig, get_peft_model
 from transformers import (
     BitsAndBytesConfig,
@@ -27,7 +27,6 @@ from transformers import (
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 from planner.catalog.models import load_model
-from planner.cost.context import Context
 from planner.formats.adapters import FILE
 from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
@@ -36,7 +35,6 @@ from planner.layers.adapters import adapter_params
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec, MoeSpec
-from planner.spec.strategy import Strategy
 from planner.spec.training import Mode, Training, read_targets
 
 HERE = Path(__file__).parent
@@ -148,11 +146,7 @@ def of_shape(spec: ModelSpec) -> Any:
 @pytest.mark.parametrize("targets", ["all-linear", "q,v"])
 @pytest.mark.parametrize("format_name", ["trainer", "accelerate"])
 def test_peft_and_transformers_take_the_file_that_is_written(
-    context_of: Callable[..., Context],
-    strategy_of: Callable[..., Strategy],
-    mode: Mode,
-    targets: str,
-    format_name: str,
+    mode: Mode, targets: str, format_name: str
 ) -> None:
     training = Training(mode=mode, rank=8, targets=read_targets(targets))
     context = context_of(model="llama3.2-1b", framework="accelerate")

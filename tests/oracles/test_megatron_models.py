@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from contexts import context_of
 from megatron_start import MegatronStarts, Start
 
 from planner.catalog import list_models
@@ -24,7 +25,7 @@ FUNCTIONS = {
 LEAST_ACCEPTED = 60
 
 
-def is_accepted(name: str, context_of: Any) -> bool:
+def is_accepted(name: str) -> bool:
     latent = load_model(name).mla
     if latent and latent.indexer:  # built by Transformer Engine alone; test_megatron_starts has it
         return False
@@ -59,7 +60,7 @@ def layers_of(model: ModelSpec) -> dict[str, Any]:
     return found
 
 
-def built(megatron: MegatronStarts, context_of: Any, model: ModelSpec) -> dict[str, Any]:
+def built(megatron: MegatronStarts, model: ModelSpec) -> dict[str, Any]:
     """What Megatron says of a model."""
     context: Context = context_of(model=model, seq_len=1024)
     words = [*all_words(shape_choices(context)), *RUN.split(), "--seq-length", "1024"]
@@ -69,16 +70,14 @@ def built(megatron: MegatronStarts, context_of: Any, model: ModelSpec) -> dict[s
 
 
 @pytest.mark.parametrize("name", list_models())
-def test_megatron_builds_the_model_that_the_words_name(
-    megatron: MegatronStarts, context_of: Any, name: str
-) -> None:
+def test_megatron_builds_the_model_that_the_words_name(megatron: MegatronStarts, name: str) -> None:
     """One of its repeating layers is built, and counted as often as it is there."""
-    if not is_accepted(name, context_of):
+    if not is_accepted(name):
         return
     model = load_model(name)
     lead = model.moe.num_leading_dense_layers if model.moe else 0
     step = model.moe.moe_layer_step if model.moe else 1
-    report = built(megatron, context_of, replace(model, num_layers=lead + step))
+    report = built(megatron, replace(model, num_layers=lead + step))
     repeats = (model.num_layers - lead) // step - 1
     params = report["params"] + repeats * sum(report["layer_params"][-step:])
     assert params == load_model_details(name).file.params_expected
@@ -86,12 +85,12 @@ def test_megatron_builds_the_model_that_the_words_name(
     assert {key: report[key] for key in expected} == expected
 
 
-def test_most_decoders_are_accepted(context_of: Any) -> None:
-    accepted = [name for name in list_models() if is_accepted(name, context_of)]
+def test_most_decoders_are_accepted() -> None:
+    accepted = [name for name in list_models() if is_accepted(name)]
     assert len(accepted) >= LEAST_ACCEPTED, len(accepted)
 
 
-def test_a_model_that_does_more_is_refused_by_name(context_of: Any) -> None:
+def test_a_model_that_does_more_is_refused_by_name() -> None:
     reasons = list(shape_reasons(context_of(model="llama4-scout-17b-16e")))
     particular = load_model("llama4-scout-17b-16e").special_blocks
     assert f"model llama4-scout-17b-16e: {particular}" in reasons

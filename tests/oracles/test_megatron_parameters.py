@@ -1,23 +1,22 @@
 """Parameters of every pipeline stage against Megatron-Core's own GPTModel, to the last one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import columns_of, context_of
 from megatron_model import MegatronRanks, RankCase
 from rank_parameters import RankParameters, rank_parameters
 
 from planner.catalog.models import load_model_details
-from planner.cost.context import Context
 from planner.cost.stage_parts import stage_parameters
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
 from planner.layers.adapters import adapter_params
 from planner.layers.parameters import count_mtp_parameters
 from planner.spec.model import ModelSpec, MoeSpec
-from planner.spec.strategy import StrategyColumns
 from planner.spec.training import Target, Training, read_targets
 
 VOCAB_PADDING = load_traits("megatron", "current").support.vocab_padding
@@ -256,11 +255,7 @@ def test_every_stage_holds_what_megatron_builds(
 
 @pytest.mark.parametrize(("name", "layout"), cases(DENSE))
 def test_the_cost_model_prices_what_megatron_builds(
-    megatron: MegatronRanks,
-    context_of: Callable[..., Context],
-    columns_of: Callable[..., StrategyColumns],
-    name: str,
-    layout: Layout,
+    megatron: MegatronRanks, name: str, layout: Layout
 ) -> None:
     columns = columns_of(tp=layout.tp, pp=layout.pp, vpp=layout.vpp)
     parts = stage_parameters(context_of(model=name), columns)
@@ -315,12 +310,7 @@ ADAPTED = [
 @pytest.mark.parametrize("modules", [("linear_qkv",), ("linear_proj", "linear_fc1"), (*MODULES,)])
 @pytest.mark.parametrize(("name", "layout"), ADAPTED, ids=str)
 def test_every_rank_trains_the_adapters_that_bridge_makes(
-    megatron: MegatronRanks,
-    context_of: Callable[..., Context],
-    columns_of: Callable[..., StrategyColumns],
-    name: str,
-    layout: Layout,
-    modules: tuple[str, ...],
+    megatron: MegatronRanks, name: str, layout: Layout, modules: tuple[str, ...]
 ) -> None:
     targets = tuple(target for module in modules for target in MODULES[module])
     training = Training(mode="lora", rank=16, targets=read_targets(",".join(targets)))
@@ -354,12 +344,7 @@ AHEAD = [
 
 @pytest.mark.parametrize(("name", "layout", "number"), AHEAD)
 def test_multi_token_prediction_adds_what_megatron_builds(
-    megatron: MegatronRanks,
-    context_of: Callable[..., Context],
-    columns_of: Callable[..., StrategyColumns],
-    name: str,
-    layout: Layout,
-    number: int,
+    megatron: MegatronRanks, name: str, layout: Layout, number: int
 ) -> None:
     """On the stage of the head, with the embedding where that lies on another; on no other."""
     columns = columns_of(

@@ -1,16 +1,14 @@
 """Words of Megatron scripts with a plan put in, against Megatron-LM's own start."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from contexts import context_of, strategy_of
 from megatron_start import MegatronStarts, Start
 from script_forms import BY_HAND, ENVIRONMENTS, KINDS, SCRIPTS, started
 
-from planner.cost.context import Context
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
-from planner.spec.strategy import Strategy
 
 PLAN = KINDS["megatron"].plans[-1]
 FORMS = [path for path in SCRIPTS if path.parent.name == "megatron"]
@@ -25,11 +23,7 @@ SAME = ("dp", "tp", "pp", "num_micro_batches")
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
 def test_megatron_starts_what_a_script_hands_on(
-    megatron: MegatronStarts,
-    path: Path,
-    tmp_path: Path,
-    context_of: Callable[..., Context],
-    strategy_of: Callable[..., Strategy],
+    megatron: MegatronStarts, path: Path, tmp_path: Path
 ) -> None:
     source = SourceText(path="train.sh", text=path.read_bytes().decode())
     context, strategy = context_of(), strategy_of(**PLAN)

@@ -5,12 +5,12 @@ Uses ``enumerate_space``, ``stage_model``, ``iteration_s``, ``fits``, ``fits_chu
 allows is derived here once more: counts of layers per stage, chunk by chunk.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
 
 import numpy as np
+from contexts import context_of, small_model
 from enumerated import enumerate_space
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ from planner.search.space.interleaving import fits_chunks
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, dimension_values
 from planner.spec.cluster import ClusterSpec
-from planner.spec.model import ModelSpec, MoeSpec
+from planner.spec.model import MoeSpec
 from planner.spec.strategy import LAYER_POLICY_NAMES, SCHEDULES, StrategyColumns
 
 AT_ONCE = 8_000  # Splits of rows priced at once
@@ -315,9 +315,7 @@ class Case:
     def is_mixed(self) -> bool:
         return bool(self.scope.allowed)
 
-    def context(
-        self, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
-    ) -> Context:
+    def context(self) -> Context:
         model = small_model(
             # A mixture has up to 23 sets of modules to choose from.
             num_layers=(

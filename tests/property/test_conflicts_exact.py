@@ -1,11 +1,11 @@
 """What is said of a space in which nothing fits, against looking at every layout of it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
+from contexts import context_of
 from enumerated import enumerate_space
 
 from planner.answers.changes import with_memory, with_nodes
@@ -19,7 +19,6 @@ from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
 from planner.units import GIB
 
-Contexts = Callable[..., Context]
 OPTIONS: tuple[dict[str, list[str]], ...] = (
     {},
     {"forbid": ["offload"]},
@@ -31,7 +30,7 @@ OPTIONS: tuple[dict[str, list[str]], ...] = (
 SIZES = (1.0, 1.5, 2.5, 5.0)
 
 
-def small(context_of: Contexts, hbm_gib: float) -> Context:
+def small(hbm_gib: float) -> Context:
     context = context_of(global_batch=8, hbm_bytes=hbm_gib * GIB, cluster="1xdgx-h100")
     node = replace(context.cluster.node, host_memory_bytes=4 * GIB)
     return replace(context, cluster=replace(context.cluster, node=node))
@@ -44,9 +43,9 @@ def fits(context: Context, narrowing: Narrowing) -> bool:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("hbm_gib", SIZES)
 def test_something_fits_where_the_search_finds_a_plan(
-    context_of: Contexts, options: dict[str, list[str]], hbm_gib: float
+    options: dict[str, list[str]], hbm_gib: float
 ) -> None:
-    context, narrowing = small(context_of, hbm_gib), read_narrowing(**options)
+    context, narrowing = small(hbm_gib), read_narrowing(**options)
     found = first_feasible(context, narrowing)
     assert (found is not None) == fits(context, narrowing)
     if found is not None:
@@ -62,9 +61,9 @@ def test_something_fits_where_the_search_finds_a_plan(
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("hbm_gib", SIZES[:3])
 def test_a_conflict_is_one_and_no_smaller_set_is(
-    context_of: Contexts, options: dict[str, list[str]], hbm_gib: float
+    options: dict[str, list[str]], hbm_gib: float
 ) -> None:
-    context, narrowing = small(context_of, hbm_gib), read_narrowing(**options)
+    context, narrowing = small(hbm_gib), read_narrowing(**options)
     limits = Limits(context=context, narrowing=narrowing)
     conflict = limits.conflict()
     assert (conflict is None) == fits(context, narrowing)
@@ -80,10 +79,8 @@ def test_a_conflict_is_one_and_no_smaller_set_is(
 
 
 @pytest.mark.parametrize("options", OPTIONS[:-1], ids=str)
-def test_the_nearest_layout_lacks_least(
-    context_of: Contexts, options: dict[str, list[str]]
-) -> None:
-    context, narrowing = small(context_of, 1.0), read_narrowing(**options)
+def test_the_nearest_layout_lacks_least(options: dict[str, list[str]]) -> None:
+    context, narrowing = small(1.0), read_narrowing(**options)
     if fits(context, narrowing):
         pytest.skip("something fits")
     short = missing_memory(context, narrowing)
@@ -97,8 +94,8 @@ def test_the_nearest_layout_lacks_least(
     assert not fits(with_memory(context, hbm=(own + 0.97 * short.missing_bytes) / own), narrowing)
 
 
-def test_what_is_missing_of_host_memory_is_said_so(context_of: Contexts) -> None:
-    context = small(context_of, 80.0)
+def test_what_is_missing_of_host_memory_is_said_so() -> None:
+    context = small(80.0)
     node = replace(context.cluster.node, host_memory_bytes=1e6)
     context = replace(context, cluster=replace(context.cluster, node=node))
     narrowing = read_narrowing(fix=["offload=optimizer:host"])
@@ -112,11 +109,9 @@ def test_what_is_missing_of_host_memory_is_said_so(context_of: Contexts) -> None
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_larger_cluster_holds_what_fits_in_a_smaller_one(
-    context_of: Contexts, options: dict[str, list[str]]
-) -> None:
+def test_a_larger_cluster_holds_what_fits_in_a_smaller_one(options: dict[str, list[str]]) -> None:
     """No assumption: its space holds theirs, and memory does not depend on the cluster."""
-    context, narrowing = small(context_of, 2.0), read_narrowing(**options)
+    context, narrowing = small(2.0), read_narrowing(**options)
     for num_nodes in (1, 2, 3):
         found = first_feasible(with_nodes(context, num_nodes), narrowing)
         if found is not None:
@@ -137,9 +132,9 @@ ILLEGAL: tuple[dict[str, list[str]], ...] = (
 
 @pytest.mark.parametrize("options", ILLEGAL, ids=str)
 def test_rules_that_forbid_are_minimal(
-    context_of: Contexts, options: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, narrowing = small(context_of, 80.0), read_narrowing(**options)
+    context, narrowing = small(80.0), read_narrowing(**options)
     assert len(enumerate_space(context, narrowing).strategy) == 0
     found = conflicting_rules(context, narrowing)
     assert found is not None
@@ -157,18 +152,18 @@ def test_rules_that_forbid_are_minimal(
         assert is_empty([name]) if found.each_alone else not is_empty(rest)
 
 
-def test_nothing_forbids_a_legal_space(context_of: Contexts) -> None:
-    assert conflicting_rules(small(context_of, 80.0), EVERYTHING) is None
+def test_nothing_forbids_a_legal_space() -> None:
+    assert conflicting_rules(small(80.0), EVERYTHING) is None
 
 
-def test_values_that_are_not_searched_need_no_rule(context_of: Contexts) -> None:
-    found = conflicting_rules(small(context_of, 80.0), read_narrowing(limit=["micro_batch >= 9"]))
+def test_values_that_are_not_searched_need_no_rule() -> None:
+    found = conflicting_rules(small(80.0), read_narrowing(limit=["micro_batch >= 9"]))
     assert found is not None
     assert found.rules == ()
 
 
-def test_violated_limits_by_hand(context_of: Contexts) -> None:
-    context = small(context_of, 80.0)
+def test_violated_limits_by_hand() -> None:
+    context = small(80.0)
     given = {"fix": ["tp=2", "recompute=full"], "where": ["dp > 1"], "forbid": ["offload"]}
     limits = Limits(context=context, narrowing=read_narrowing(**given))
     strategy = Strategy(

@@ -1,12 +1,12 @@
 """What must hold for every strategy of every space: sums, monotony, bounds, columns = rows."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from contexts import context_of
 from depth import of_all
 from enumerated import enumerate_space
 from hypothesis import given, settings
@@ -40,7 +40,6 @@ SITUATIONS: tuple[dict[str, object], ...] = (
     {"model": "t5-11b", "framework": "deepspeed", "profile": "megatron", "seq_len": 512},
     {"model": "gpt3-13b", "profile": "bridge", "cluster": "4xdgx-h100", "seq_len": 2048},
 )
-Contexts = Callable[..., Context]
 EXAMPLES = settings(max_examples=of_all(40), derandomize=True)
 
 
@@ -51,7 +50,7 @@ class Pick:
     situation: int
     seed: int
 
-    def context(self, context_of: Contexts) -> Context:
+    def context(self) -> Context:
         return context_of(**SITUATIONS[self.situation])
 
 
@@ -63,16 +62,16 @@ PICKS = st.builds(
 
 
 @cache
-def _space(situation: int, context_of: Contexts) -> StrategyColumns:
+def _space(situation: int) -> StrategyColumns:
     return enumerate_space(context_of(**SITUATIONS[situation])).strategy
 
 
-def strategy_for(pick: Pick, context_of: Contexts) -> Strategy:
+def strategy_for(pick: Pick) -> Strategy:
     """A legal strategy with a random uneven split (equal under interleaving) and policies."""
     random = np.random.default_rng(pick.seed)
-    columns = _space(pick.situation, context_of)
+    columns = _space(pick.situation)
     row = int(random.integers(len(columns)))
-    num_layers = pick.context(context_of).model.num_blocks
+    num_layers = pick.context().model.num_blocks
     num_stages = int(columns.pp[row])
     if columns.vpp[row] > 1:
         layers = np.full(num_stages, num_layers // num_stages)
@@ -103,9 +102,9 @@ def time_and_peak(context: Context, strategy: Strategy) -> tuple[float, np.ndarr
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_items_of_the_estimate_add_up(pick: Pick, context_of: Contexts) -> None:
-    strategy = strategy_for(pick, context_of)
-    result: Estimate = estimate(pick.context(context_of), strategy)
+def test_items_of_the_estimate_add_up(pick: Pick) -> None:
+    strategy = strategy_for(pick)
+    result: Estimate = estimate(pick.context(), strategy)
     exposed = sum(item.exposed_s for item in result.time.values())
     assert exposed == pytest.approx(result.iter_time_s, rel=1e-9)
     memory = result.memory
@@ -118,9 +117,9 @@ def test_items_of_the_estimate_add_up(pick: Pick, context_of: Contexts) -> None:
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_items_of_the_whole_pipeline_add_up_too(pick: Pick, context_of: Contexts) -> None:
-    strategy = strategy_for(pick, context_of)
-    result: Estimate = estimate(pick.context(context_of), strategy)
+def test_items_of_the_whole_pipeline_add_up_too(pick: Pick) -> None:
+    strategy = strategy_for(pick)
+    result: Estimate = estimate(pick.context(), strategy)
     whole = result.pipeline_time
     assert sum(item.exposed_s for item in whole.values()) == pytest.approx(result.iter_time_s)
     stages = [result.stage_time(stage) for stage in range(strategy.pp)]
@@ -137,10 +136,8 @@ def test_items_of_the_whole_pipeline_add_up_too(pick: Pick, context_of: Contexts
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_an_item_is_busy_at_least_as_long_as_it_is_exposed(
-    pick: Pick, context_of: Contexts
-) -> None:
-    result = estimate(pick.context(context_of), strategy_for(pick, context_of))
+def test_an_item_is_busy_at_least_as_long_as_it_is_exposed(pick: Pick) -> None:
+    result = estimate(pick.context(), strategy_for(pick))
     for name, item in result.time.items():
         assert item.exposed_s >= -1e-12 * result.iter_time_s, name
         if name not in {"pipeline.bubble", "synchronisation", "offload.parameters"}:
@@ -149,17 +146,17 @@ def test_an_item_is_busy_at_least_as_long_as_it_is_exposed(
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_the_estimate_lies_between_all_and_no_overlap(pick: Pick, context_of: Contexts) -> None:
-    result = estimate(pick.context(context_of), strategy_for(pick, context_of))
+def test_the_estimate_lies_between_all_and_no_overlap(pick: Pick) -> None:
+    result = estimate(pick.context(), strategy_for(pick))
     assert result.iter_time_s_overlapped <= result.iter_time_s * (1 + 1e-12)
     assert result.iter_time_s <= result.iter_time_s_serial * (1 + 1e-12)
 
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_no_iteration_beats_the_roofline_of_its_flops(pick: Pick, context_of: Contexts) -> None:
+def test_no_iteration_beats_the_roofline_of_its_flops(pick: Pick) -> None:
     # Model FLOPs count what a causal kernel has to compute, and no more.
-    context, strategy = pick.context(context_of), strategy_for(pick, context_of)
+    context, strategy = pick.context(), strategy_for(pick)
     result = estimate(context, strategy)
     rate = sustained_flops_per_s(context.cluster.accelerator, context.job.precision)
     assert result.iter_time_s >= result.model_flops / (rate * strategy.num_gpus)
@@ -168,14 +165,14 @@ def test_no_iteration_beats_the_roofline_of_its_flops(pick: Pick, context_of: Co
 @EXAMPLES
 @given(pick=PICKS, stage=st.floats(0, 1, exclude_max=True), policy=st.sampled_from(["sel", "full"]))
 def test_more_recomputation_never_saves_time_and_never_takes_memory(
-    pick: Pick, stage: float, policy: str, context_of: Contexts
+    pick: Pick, stage: float, policy: str
 ) -> None:
     """One layer that kept everything recomputes instead.
 
     Not where a model has layers of several kinds: the workspace is that of the largest layer, even
     where a smaller one is the first to recompute, which then may cost more than it saves.
     """
-    context, strategy = pick.context(context_of), strategy_for(pick, context_of)
+    context, strategy = pick.context(), strategy_for(pick)
     moe = context.model.moe
     has_dense_layers = moe and (moe.num_leading_dense_layers or moe.moe_layer_step > 1)
     if context.model.num_decoder_layers or has_dense_layers:
@@ -198,12 +195,10 @@ def test_more_recomputation_never_saves_time_and_never_takes_memory(
 
 @EXAMPLES
 @given(pick=PICKS, dp=st.integers(1, 512))
-def test_more_shards_and_higher_stages_never_add_bytes(
-    pick: Pick, dp: int, context_of: Contexts
-) -> None:
-    traits = pick.context(context_of).traits
+def test_more_shards_and_higher_stages_never_add_bytes(pick: Pick, dp: int) -> None:
+    traits = pick.context().traits
     offered = sorted(traits.support.zero_stages)
-    strategy = strategy_for(pick, context_of)
+    strategy = strategy_for(pick)
 
     def device(stage: int, num_shards: int) -> float:
         num_ranks = num_shards * strategy.dp_replicate
@@ -222,9 +217,9 @@ def test_more_shards_and_higher_stages_never_add_bytes(
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_columns_are_evaluated_exactly_as_single_rows(pick: Pick, context_of: Contexts) -> None:
-    context = pick.context(context_of)
-    columns = _space(pick.situation, context_of)
+def test_columns_are_evaluated_exactly_as_single_rows(pick: Pick) -> None:
+    context = pick.context()
+    columns = _space(pick.situation)
     rows = np.random.default_rng(pick.seed).integers(len(columns), size=6)
     together = stage_model(context, columns.take(rows))
     for position, row in enumerate(rows):
@@ -234,11 +229,11 @@ def test_columns_are_evaluated_exactly_as_single_rows(pick: Pick, context_of: Co
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_the_even_estimate_equals_the_full_stage_matrices(pick: Pick, context_of: Contexts) -> None:
+def test_the_even_estimate_equals_the_full_stage_matrices(pick: Pick) -> None:
     """Layers divided evenly, the remainder on the last stages, nothing recomputed."""
-    context = pick.context(context_of)
+    context = pick.context()
     num_layers = context.model.num_blocks
-    columns = _space(pick.situation, context_of)
+    columns = _space(pick.situation)
     rows = np.random.default_rng(pick.seed).integers(len(columns), size=6)
     model = stage_model(context, columns.take(rows))
     even = even_estimate(model, num_layers)
@@ -267,11 +262,9 @@ def assert_same(left: StageModel, right: StageModel) -> None:
 
 @EXAMPLES
 @given(pick=PICKS)
-def test_every_coefficient_is_a_number_and_no_layer_is_free(
-    pick: Pick, context_of: Contexts
-) -> None:
-    columns = strategy_for(pick, context_of).columns()
-    model = stage_model(pick.context(context_of), columns)
+def test_every_coefficient_is_a_number_and_no_layer_is_free(pick: Pick) -> None:
+    columns = strategy_for(pick).columns()
+    model = stage_model(pick.context(), columns)
     for field in fields(StageModel):
         value = getattr(model, field.name)
         if isinstance(value, np.ndarray):

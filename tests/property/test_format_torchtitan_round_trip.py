@@ -6,6 +6,7 @@ from functools import cache
 from itertools import islice
 
 import pytest
+from contexts import context_of
 from depth import of_all
 from enumerated import enumerate_space
 from hypothesis import given, settings
@@ -24,7 +25,6 @@ from planner.spec.strategy import (
     Strategy,
     StrategyColumns,
 )
-from tests.conftest import make_context
 
 CASES = (
     ("llama3-8b", "2xdgx-h100", "current", 64, 8192),
@@ -53,7 +53,7 @@ DECIDED = (
 def expressible(case: int) -> tuple[Context, tuple[Strategy, ...]]:
     """Strategies of a real space that the format says it can write."""
     model, cluster, profile, batch, seq_len = CASES[case]
-    context = make_context(
+    context = context_of(
         model=model,
         cluster=cluster,
         framework="torchtitan",

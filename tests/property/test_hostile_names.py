@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from contexts import context_of, small_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,6 @@ from planner.report.emitted import PlanText, output_files
 from planner.report.files import write_folder
 from planner.spec.model import Biases
 from planner.spec.strategy import Strategy
-from tests.conftest import make_context, make_model
 
 HOSTILE = (
     '"""\nimport os; os.system("touch PWNED")\n"""',
@@ -75,7 +75,7 @@ STRATEGY = Strategy(
 def case_of(format_name: str, name: str) -> tuple[Context, Strategy]:
     """A plan that the format expresses, on a cluster and of a model of that name."""
     made = load_format(format_name)
-    model = make_model(
+    model = small_model(
         name=name,
         family="llama",
         gated_mlp=True,
@@ -84,7 +84,7 @@ def case_of(format_name: str, name: str) -> tuple[Context, Strategy]:
         biases=Biases(),
         max_seq_len=4096,
     )
-    context = make_context(model=model, framework=made.framework)
+    context = context_of(model=model, framework=made.framework)
     cluster = context.cluster
     levels = [replace(level, name=name) for level in (cluster.node.scale_up, cluster.fabric)]
     node = replace(cluster.node, name=name, scale_up=levels[0])

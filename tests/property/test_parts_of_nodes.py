@@ -1,10 +1,10 @@
 """A part of a node costs and holds what it does in the whole node, whatever the node's topology."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from contexts import context_of, small_model
 from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 import planner
 from planner.answers.collective import group_levels
 from planner.catalog.clusters import load_cluster, load_cluster_of
-from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.kernels import usual_precision
 from planner.errors import InputError
-from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 
 NODES = sorted(
@@ -54,13 +52,7 @@ def strategy_of(dp: int, tp: int, pp: int, cp: int, zero_stage: int, offload: st
     offload=st.sampled_from(["none", "optimizer:host", "optimizer+parameters:host"]),
 )
 def test_a_part_of_a_node_costs_what_it_does_in_the_node(
-    node: str,
-    framework: str,
-    degrees: tuple[int, int, int, int],
-    zero_stage: int,
-    offload: str,
-    context_of: Callable[..., Context],
-    small_model: Callable[..., ModelSpec],
+    node: str, framework: str, degrees: tuple[int, int, int, int], zero_stage: int, offload: str
 ) -> None:
     dp, tp, pp, cp = degrees
     whole = load_cluster(f"1x{node}")

@@ -1,6 +1,5 @@
 """Best plans and frontiers of an answer against brute force over strategies, splits, policies."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from unittest.mock import patch
@@ -8,6 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from brute_force import AT_ONCE, Asked, said_of
+from contexts import context_of, small_model
 from depth import of_all
 from enumerated import enumerate_space
 from hypothesis import assume, event, given, settings
@@ -20,10 +20,7 @@ from planner.cost.policies import offers_activation_offload
 from planner.cost.stage_model import stage_model
 from planner.query.objectives import Aim, JobLimits, Objective
 from planner.search.space.narrow import Narrowing, read_narrowing
-from planner.spec.model import ModelSpec
 
-Contexts = Callable[..., Context]
-Models = Callable[..., ModelSpec]
 TIME_TOLERANCE = 2e-4  # the solver rounds times to 2**-16 of a layer's
 MEMORY_SLACK_BYTES = 4096.0
 STEP_BYTES = 2**27  # in place of GiB, which would be one step for models this small
@@ -110,9 +107,7 @@ def assert_complete(found: np.ndarray, brute: Brute, names: tuple[Objective, ...
         assert (found <= other * slack + 1e-12).all(axis=1).any()
 
 
-def make_case(
-    context_of: Contexts, small_model: Models, *, layers: int, gpus: int, batch: int, memory: int
-) -> Context:
+def make_case(*, layers: int, gpus: int, batch: int, memory: int) -> Context:
     model = small_model(
         num_layers=layers, hidden_size=512, num_heads=4, num_kv_heads=4, head_dim=128,
         ffn_size=2048, vocab_size=32000,
@@ -148,13 +143,9 @@ def asked(context: Context, narrowing: Narrowing, aim: Aim, top: int = 3) -> Ans
 @settings(max_examples=of_all(14) + 1, derandomize=True)
 @given(case=CASES, names=TRADED, scope=SCOPES)
 def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
-    case: dict[str, int],
-    names: tuple[Objective, ...],
-    scope: Narrowing,
-    context_of: Contexts,
-    small_model: Models,
+    case: dict[str, int], names: tuple[Objective, ...], scope: Narrowing
 ) -> None:
-    context = make_case(context_of, small_model, **case)
+    context = make_case(**case)
     brute = by_force(context, scope)
     result = asked(context, scope, Aim(pareto=names))
     event(f"{len(result.pareto)} points of {', '.join(names)}")
@@ -174,14 +165,9 @@ def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
 @settings(max_examples=of_all(10) + 1, derandomize=True)
 @given(case=CASES, percent=st.integers(60, 300), with_budget=st.booleans(), scope=SCOPES)
 def test_the_best_plan_of_every_objective_equals_brute_force_within_limits(
-    case: dict[str, int],
-    percent: int,
-    with_budget: bool,
-    scope: Narrowing,
-    context_of: Contexts,
-    small_model: Models,
+    case: dict[str, int], percent: int, with_budget: bool, scope: Narrowing
 ) -> None:
-    context = make_case(context_of, small_model, **case)
+    context = make_case(**case)
     context = replace(context, job=replace(context.job, total_tokens=10**9))
     brute = by_force(context, scope)
     assume(len(brute.gpus))

@@ -4,12 +4,12 @@ Brute force uses only the rules, ``iteration_s`` and ``fits``; what is tested ar
 enumeration, its filters, bounds and the solver.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import repair_force as brute
+from contexts import context_of, small_model
 from depth import of_all
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
@@ -22,7 +22,6 @@ from planner.search.near import MOST_CHANGES, Neighborhood, nearest
 from planner.search.search import search
 from planner.search.space.legality import violations
 from planner.spec.cluster import ClusterSpec
-from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES, Strategy
 
 TIME_TOLERANCE = 1e-4  # the solver rounds times to 2**-16 of a layer's
@@ -43,9 +42,7 @@ class Case:
     breaks: tuple[tuple[str, int], ...]
     keeps_gpus: bool
 
-    def context(
-        self, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
-    ) -> Context:
+    def context(self) -> Context:
         model = small_model(
             num_layers=self.num_layers,
             hidden_size=512,
@@ -140,10 +137,8 @@ def broken(strategy: Strategy, breaks: tuple[tuple[str, int], ...]) -> Strategy:
 
 @settings(max_examples=of_all(24), derandomize=True)
 @given(case=CASES)
-def test_repairs_equal_brute_force(
-    case: Case, context_of: Callable[..., Context], small_model: Callable[..., ModelSpec]
-) -> None:
-    context = case.context(context_of, small_model)
+def test_repairs_equal_brute_force(case: Case) -> None:
+    context = case.context()
     plans = search(context, top=1, with_frontier=False).plans
     assume(plans)
     strategy = broken(plans[0].strategy, case.breaks)

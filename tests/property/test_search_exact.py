@@ -30,6 +30,7 @@ from brute_force import (
     said_of,
     weight_of_policy,
 )
+from contexts import context_of
 from depth import of_all
 from enumerated import enumerate_space
 from hypothesis import assume, event, given, settings
@@ -63,7 +64,6 @@ from planner.search.stages.bounds import (
 )
 from planner.search.stages.solver import PolicyVariant, Split, solve_split
 from planner.search.stages.stage_table import stage_table
-from planner.spec.model import ModelSpec
 from planner.spec.strategy import (
     LAYER_POLICY_NAMES,
     OFFLOAD_CODES,
@@ -74,8 +74,6 @@ from planner.spec.strategy import (
 
 TIME_TOLERANCE = 1e-4  # CP-SAT rounds times to 2**-16 of a layer's
 ROUNDING = 1e-9
-Contexts = Callable[..., Context]
-Models = Callable[..., ModelSpec]
 
 
 def assert_equal_times(found: list[float], expected: list[float]) -> None:
@@ -173,13 +171,9 @@ def assert_best(
 @settings(max_examples=of_all(200), derandomize=True)
 @given(case=CASES, one_per_layout=st.booleans(), data=st.data())
 def test_the_five_best_plans_and_the_frontier_equal_brute_force(
-    case: Case,
-    one_per_layout: bool,
-    data: st.DataObject,
-    context_of: Contexts,
-    small_model: Models,
+    case: Case, one_per_layout: bool, data: st.DataObject
 ) -> None:
-    context = case.context(context_of, small_model)
+    context = case.context()
     narrowing = data.draw(a_few_values(context, case.scope))
     brute = force(context, narrowing)
     best_s = brute.best_s
@@ -197,9 +191,9 @@ def test_the_five_best_plans_and_the_frontier_equal_brute_force(
 @settings(max_examples=of_all(80), derandomize=True)
 @given(case=CASES, data=st.data())
 def test_the_first_plan_is_the_simplest_of_those_that_tie_with_the_fastest(
-    case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
+    case: Case, data: st.DataObject
 ) -> None:
-    context = replace(case.context(context_of, small_model), ranking="simplicity")
+    context = replace(case.context(), ranking="simplicity")
     narrowing = data.draw(a_few_values(context, case.scope))
     brute = force(replace(context, ranking="evidence"), narrowing)
     result = search(context, top=3, narrowing=narrowing, one_per_layout=True)
@@ -225,13 +219,9 @@ def test_the_first_plan_is_the_simplest_of_those_that_tie_with_the_fastest(
 @settings(max_examples=16, derandomize=True)
 @given(case=CASES, kinds=st.sampled_from(KIND_CHOICES), data=st.data())
 def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
-    case: Case,
-    kinds: tuple[str, ...],
-    data: st.DataObject,
-    context_of: Contexts,
-    small_model: Models,
+    case: Case, kinds: tuple[str, ...], data: st.DataObject
 ) -> None:
-    context = case.context(context_of, small_model)
+    context = case.context()
     narrowing = replace(data.draw(a_few_values(context, case.scope)), kinds=kinds)
     brute = force(context, narrowing)
     if not brute.models:
@@ -377,9 +367,9 @@ def solve_row(model: StageModel, how: str) -> Split | None:
 @settings(max_examples=16, derandomize=True)
 @given(case=CASES, data=st.data())
 def test_the_programme_and_cp_sat_each_find_the_best_split_of_a_strategy(
-    case: Case, data: st.DataObject, context_of: Contexts, small_model: Models
+    case: Case, data: st.DataObject
 ) -> None:
-    context = replace(case.context(context_of, small_model), ranking="time")
+    context = replace(case.context(), ranking="time")
     strategy = enumerate_space(context, EVERYTHING).strategy
     if not len(strategy):
         return
@@ -498,10 +488,8 @@ def test_a_narrowed_search_equals_brute_force_over_the_strategies_that_satisfy_i
     conditions: list[tuple[str, Callable[[Strategy], bool]]],
     recompute: tuple[str, tuple[str, ...]] | None,
     without_offload: bool,
-    context_of: Contexts,
-    small_model: Models,
 ) -> None:
-    context = case.context(context_of, small_model)
+    context = case.context()
     texts = [text for text, _ in conditions] + ([recompute[0]] if recompute else [])
     narrowing = read_narrowing(where=texts, forbid=["offload"] if without_offload else [])
     kinds = recompute[1] if recompute else ("none", "selective", "full", "offloaded")
@@ -545,9 +533,9 @@ def assert_of_kinds(result: SearchResult, kinds: tuple[str, ...]) -> None:
     order=st.sampled_from(["at_most", "fewest_gpus", "gpu_seconds"]),
 )
 def test_limits_are_kept_in_true_seconds_whatever_the_weights(
-    case: Case, percent: float, order: Order, context_of: Contexts, small_model: Models
+    case: Case, percent: float, order: Order
 ) -> None:
-    context = case.context(context_of, small_model)
+    context = case.context()
     bare = force(replace(context, ranking="time"), case.scope)
     fastest_s = float(bare.best_s.min(initial=np.inf))
     assume(np.isfinite(fastest_s))
@@ -616,10 +604,10 @@ def assert_within_gap(cut: SearchResult, whole: SearchResult) -> None:
 @settings(max_examples=of_all(40), derandomize=True)
 @given(case=CASES, checks=st.integers(0, 24))
 def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
-    case: Case, checks: int, context_of: Contexts, small_model: Models
+    case: Case, checks: int
 ) -> None:
     """The clock strikes at the n-th look at it."""
-    context = case.context(context_of, small_model)
+    context = case.context()
     whole, looks = search(context, narrowing=case.scope), iter(range(checks))
     late = property(lambda _: next(looks, None) is None)
     with mock.patch.object(Exploration, "is_late", late):
@@ -631,10 +619,10 @@ def test_when_time_runs_out_anywhere_the_optimum_is_within_the_reported_gap(
 @settings(max_examples=16, derandomize=True)
 @given(case=CASES, blind=st.booleans())
 def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
-    case: Case, blind: bool, context_of: Contexts, small_model: Models
+    case: Case, blind: bool
 ) -> None:
     """No bound closes, no sweep proves; where ``blind``, splits it finds cannot be laid out."""
-    context = case.context(context_of, small_model)
+    context = case.context()
     whole = search(context, narrowing=case.scope)
 
     def unproved(*arguments: object) -> partition.Partition | None:
@@ -658,22 +646,20 @@ def test_where_cp_sat_gives_up_nothing_is_claimed_that_is_not_proved(
     assert_within_gap(cut, whole)
 
 
-def test_nothing_is_proved_in_no_time(context_of: Contexts) -> None:
+def test_nothing_is_proved_in_no_time() -> None:
     context = context_of(model="gpt3-13b", cluster="4xdgx-h100", global_batch=64, seq_len=2048)
     assert not search(context, time_limit_s=0.0).proved_optimal
 
 
 @pytest.mark.parametrize("limit_s", [0.0, 1e-3, 0.03, 0.1, 0.3])
-def test_a_time_limit_is_kept_and_its_result_is_within_the_gap(
-    limit_s: float, context_of: Contexts
-) -> None:
+def test_a_time_limit_is_kept_and_its_result_is_within_the_gap(limit_s: float) -> None:
     context = context_of(model="gpt3-13b", cluster="4xdgx-h100", global_batch=64, seq_len=2048)
     cut = search(context, time_limit_s=limit_s)
     assert cut.seconds < limit_s + 3.0
     assert_within_gap(cut, search(context))
 
 
-def test_two_runs_of_the_search_give_identical_results(context_of: Contexts) -> None:
+def test_two_runs_of_the_search_give_identical_results() -> None:
     context = context_of(framework="deepspeed", hbm_bytes=3.2e9, global_batch=8)
     first, second = (search(context, top=5) for _ in range(2))
     assert first.plans

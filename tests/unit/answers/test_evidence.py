@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import context_of, small_model
 
 from planner.answers.evidence import MAX_RUNS, NEAR_OCTAVES, distances, evidence, published_runs
 from planner.answers.layout import requested, resolve
@@ -14,10 +14,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.report.words import evidence_line
 from planner.spec.cluster import ClusterSpec
-from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
-
-Contexts = Callable[..., Context]
 
 
 def plan_of(context: Context, **request: object) -> tuple[Context, Strategy]:
@@ -32,7 +29,7 @@ def renamed(context: Context, **names: str) -> Context:
 
 
 @pytest.fixture(scope="module")
-def near_plan(context_of: Contexts) -> tuple[Context, Strategy]:
+def near_plan() -> tuple[Context, Strategy]:
     context = context_of(model="llama3-70b", cluster="8xdgx-h100", global_batch=64, seq_len=8192)
     return plan_of(context, tp=4, pp=4)
 
@@ -102,9 +99,7 @@ def test_without_any_near_run_that_is_said(
     assert line == "evidence: no published run on x"
 
 
-def test_a_tiny_model_is_near_to_nothing(
-    context_of: Contexts, small_model: Callable[..., ModelSpec]
-) -> None:
+def test_a_tiny_model_is_near_to_nothing() -> None:
     model = small_model(num_layers=2, hidden_size=256, ffn_size=1024, vocab_size=1024)
     context, strategy = plan_of(context_of(model=model))
     assert evidence(context, strategy).note == "no published run on h100-sxm is near"

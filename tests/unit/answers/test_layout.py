@@ -1,8 +1,7 @@
 """A layout given degree by degree: what is filled in, and what is refused with which numbers."""
 
-from collections.abc import Callable
-
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import default_chunks, layout_chunks, requested, resolve
 from planner.cost.context import Context
@@ -11,8 +10,6 @@ from planner.formats.megatron.layout import per_stage
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, STRATEGY_FIELDS, Strategy
-
-Contexts = Callable[..., Context]
 
 
 def strategy_of(context: Context, **request: object) -> Strategy:
@@ -27,7 +24,7 @@ def refusal(context: Context, **request: object) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def llama(context_of: Contexts) -> Context:
+def llama() -> Context:
     """80 layers, 64 heads, 8 of keys and values, on 4 nodes of 8."""
     return context_of(model="llama3.1-70b", cluster="4xdgx-h100", global_batch=64, seq_len=8192)
 
@@ -65,9 +62,7 @@ def test_only_what_is_said_to_follow_is_not_neutral_where_it_is_left_out(llama: 
     assert filled < {name for name in SEARCHED_FIELDS if STRATEGY_FIELDS[name].follows}
 
 
-def test_sequence_parallelism_comes_with_tensor_parallelism_where_offered(
-    llama: Context, context_of: Contexts
-) -> None:
+def test_sequence_parallelism_comes_with_tensor_parallelism_where_offered(llama: Context) -> None:
     assert strategy_of(llama, tp=8).sequence_parallel
     assert not strategy_of(llama, tp=8, sequence_parallel=False).sequence_parallel
     assert not strategy_of(llama, pp=2).sequence_parallel
@@ -84,13 +79,13 @@ def test_sequence_parallelism_comes_with_tensor_parallelism_where_offered(
     ],
 )
 def test_the_zero_stage_is_the_highest_the_framework_offers(
-    framework: str, profile: str, pp: int, expected: int, context_of: Contexts
+    framework: str, profile: str, pp: int, expected: int
 ) -> None:
     context = context_of(framework=framework, profile=profile)
     assert strategy_of(context, pp=pp).zero_stage == expected
 
 
-def test_the_zero_stage_is_one_the_optimizer_runs_under(context_of: Contexts) -> None:
+def test_the_zero_stage_is_one_the_optimizer_runs_under() -> None:
     context = context_of()
     sgd = Context(
         model=context.model,
@@ -150,7 +145,7 @@ def test_activations_that_cannot_be_offloaded_are_refused(
     assert message in refusal(llama, **{"tp": 8, **request_})["--offload-activations"]
 
 
-def test_a_framework_that_offloads_no_activations_refuses_to(context_of: Contexts) -> None:
+def test_a_framework_that_offloads_no_activations_refuses_to() -> None:
     message = refusal(context_of(framework="deepspeed"), offloaded_layers="all")
     assert message["--offload-activations"].endswith("deepspeed offers it: no")
 
@@ -175,7 +170,7 @@ def test_a_part_to_offload_is_a_percentage_of_something(
     assert refusal(llama, tp=8, **request_) == {"--offload-percent": message}
 
 
-def test_a_part_of_the_states_is_offloaded_where_the_framework_can(context_of: Contexts) -> None:
+def test_a_part_of_the_states_is_offloaded_where_the_framework_can() -> None:
     # DeepSpeed's offload_optimizer.ratio is read under ZeRO 3 only.
     context = context_of(framework="deepspeed")
     part = {"offload": "optimizer:host", "offload_percent": 40}
@@ -241,7 +236,7 @@ def test_an_impossible_layout_names_the_rule_with_its_numbers(
     assert all(number in problem.message for number in numbers)
 
 
-def test_deepspeed_shards_no_weights_under_pipelining(context_of: Contexts) -> None:
+def test_deepspeed_shards_no_weights_under_pipelining() -> None:
     context = context_of(framework="deepspeed")
     assert strategy_of(context, pp=1, zero_stage=3).zero_stage == 3
     message = refusal(context, pp=2, zero_stage=3)["--zero-stage"]

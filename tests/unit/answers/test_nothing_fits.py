@@ -1,10 +1,10 @@
 """The explanation of a question in which nothing fits."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.answers.conflict import GPUS, HBM, missing_memory
 from planner.answers.layout import differences, short_layout
@@ -17,21 +17,19 @@ from planner.search.space.narrow import read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.units import GIB
 
-Contexts = Callable[..., Context]
-
 
 def explained(*contexts: Context, **options: list[str]) -> NothingFits:
     return explain_nothing(Case(contexts=contexts, narrowing=read_narrowing(**options)))
 
 
 @pytest.fixture(scope="module")
-def tight(context_of: Contexts) -> Context:
+def tight() -> Context:
     """Eight GPUs on which a small model fits only in part of the space."""
     return context_of(global_batch=8, hbm_bytes=2.5 * GIB)
 
 
 def test_memory_and_gpus_are_in_conflict_where_only_more_of_either_helps(
-    context_of: Contexts, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = context_of(model="llama3.1-405b", cluster="1xdgx-h100", global_batch=64)
     found = explained(context)
@@ -98,7 +96,7 @@ def test_a_search_cut_short_claims_nothing(tight: Context) -> None:
     assert "in the time given" in str(error)
 
 
-def test_the_nearest_of_several_frameworks_is_explained(context_of: Contexts) -> None:
+def test_the_nearest_of_several_frameworks_is_explained() -> None:
     contexts = [
         context_of(model="llama3.1-405b", cluster="1xdgx-h100", global_batch=64, framework=name)
         for name in ("accelerate", "megatron")

@@ -1,9 +1,9 @@
 """Scaling curves: efficiency as defined, losses that sum to it, limits where they bite."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.answers.plan import answer
 from planner.answers.scale import (
@@ -22,7 +22,6 @@ from planner.catalog.clusters import load_cluster_of
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
 
-Contexts = Callable[..., Context]
 SIZES = (8, 16, 64, 256)
 DAY_S = 86400.0
 
@@ -33,12 +32,12 @@ def curve(context: Context, sizes: tuple[int, ...] = SIZES, *, is_weak: bool = F
 
 
 @pytest.fixture(scope="module")
-def strong(context_of: Contexts) -> Scaling:
+def strong() -> Scaling:
     return curve(context_of(model="llama3-8b", global_batch=64, seq_len=4096))
 
 
 @pytest.fixture(scope="module")
-def weak(context_of: Contexts) -> Scaling:
+def weak() -> Scaling:
     return curve(context_of(model="llama3-8b", global_batch=16, seq_len=4096), is_weak=True)
 
 
@@ -108,9 +107,7 @@ def without_cp(context: Context) -> Context:
     return replace(context, traits=replace(context.traits, support=support))
 
 
-def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch(
-    context_of: Contexts,
-) -> None:
+def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch() -> None:
     found = curve(without_cp(context_of(model="llama3-8b", global_batch=8, seq_len=4096)))
     start = found.exhausted_from()
     assert start is not None
@@ -119,7 +116,7 @@ def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch(
             assert plan.strategy.num_micro_batches == 1
 
 
-def test_sizes_without_a_plan_say_why(context_of: Contexts) -> None:
+def test_sizes_without_a_plan_say_why() -> None:
     few = curve(without_cp(context_of(model="llama3-8b", global_batch=1, seq_len=4096)), (8, 4096))
     assert [point.plan is None for point in few.points] == [False, True]
     assert few.points[1].why_none == "no legal layout uses all of them"
@@ -130,7 +127,7 @@ def test_sizes_without_a_plan_say_why(context_of: Contexts) -> None:
     assert big.efficiency(big.base) == 1.0
 
 
-def test_nothing_at_any_size_is_an_error_that_names_them(context_of: Contexts) -> None:
+def test_nothing_at_any_size_is_an_error_that_names_them() -> None:
     context = context_of(model="llama3.1-405b", global_batch=64)
     found = curve(context, (2, 4))
     error = nothing_scales(context, found)
@@ -138,7 +135,7 @@ def test_nothing_at_any_size_is_an_error_that_names_them(context_of: Contexts) -
     assert "2 GPUs: does not fit" in str(error)
 
 
-def test_the_fewest_gpus_that_meet_a_deadline(context_of: Contexts) -> None:
+def test_the_fewest_gpus_that_meet_a_deadline() -> None:
     context = context_of(model="llama3-8b", global_batch=64, seq_len=4096)
     found = curve(replace(context, job=replace(context.job, total_tokens=10**10)))
     times = {point.num_gpus: plan.total_s() or 0.0 for point, plan in found.fitting}

@@ -1,11 +1,11 @@
 """The smallest size that does a job: against a search at every size, and the walk between."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import pytest
+from contexts import context_of
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.plan import merged
@@ -21,19 +21,17 @@ from planner.answers.size import (
 )
 from planner.answers.whatif import Case
 from planner.catalog.clusters import load_cluster_of
-from planner.cost.context import Context
 from planner.errors import NothingFitsError
 from planner.query.objectives import JobLimits
 from planner.spec.cluster import ClusterSpec
 
-Contexts = Callable[..., Context]
 TOKENS = 10**11
 CLUSTER_OF = partial(load_cluster_of, "dgx-h100")
 ANY_TIME = JobLimits(total_tokens=TOKENS, deadline_s=1e12)
 
 
 @pytest.fixture(scope="module")
-def case(context_of: Contexts) -> Case:
+def case() -> Case:
     context = context_of(model="llama3-8b", cluster="8xdgx-h100", global_batch=48, seq_len=4096)
     return Case(contexts=(replace(context, job=replace(context.job, total_tokens=TOKENS)),))
 
@@ -191,7 +189,7 @@ def test_a_slice_of_a_torus_is_priced_as_it_stands(case: Case) -> None:
     assert chosen.num_gpus == 32
 
 
-def test_where_nothing_fits_the_error_says_what_would(context_of: Contexts) -> None:
+def test_where_nothing_fits_the_error_says_what_would() -> None:
     context = context_of(model="llama3.1-405b", cluster="1xdgx-h100", global_batch=64)
     result = sized(Case(contexts=(context,)))
     assert result.sizes == ()

@@ -1,9 +1,9 @@
 """What a plan says of its software follows the traits, and says only what matters."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
 from planner.answers.rows import SoftwareRow
@@ -26,7 +26,6 @@ from planner.frameworks.registry import (
 from planner.query.traits import read_settings
 
 UNSAID = {"secondary_shards", "accumulation", "states"}  # topics with nothing to say of Megatron
-Contexts = Callable[..., Context]
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 
 
@@ -135,7 +134,7 @@ def test_a_setting_changes_the_phrase_of_its_topic_alone(
     assert after == {**before, topic: phrase}
 
 
-def test_only_what_matters_for_the_layout_is_said(context_of: Contexts) -> None:
+def test_only_what_matters_for_the_layout_is_said() -> None:
     plain = line_of(context_of(), dp=1)
     for words in ("tensor", "pipeline", "context", "dispatcher", "CUDA graphs", "reduced"):
         assert words not in plain
@@ -157,9 +156,7 @@ def test_only_what_matters_for_the_layout_is_said(context_of: Contexts) -> None:
     assert "expert all-to-all not overlapped" in line_of(mixture, ep=4)
 
 
-def test_the_line_names_profile_versions_settings_and_how_to_change_them(
-    context_of: Contexts,
-) -> None:
+def test_the_line_names_profile_versions_settings_and_how_to_change_them() -> None:
     settings = read_settings(
         ["traits.overlap.ring_achieved_fraction=0.125", "traits.support.zero_stages=[1]"]
     )

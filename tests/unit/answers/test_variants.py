@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of, small_model
 
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import requested
@@ -32,9 +33,7 @@ def narrowed() -> Narrowing:
 
 
 @pytest.fixture(scope="module")
-def best_of(
-    context_of: Callable[..., Context], small_model: Callable[..., object]
-) -> Callable[[float], Plan]:
+def best_of() -> Callable[[float], Plan]:
 
     def best(hbm_gib: float) -> Plan:
         model = small_model(num_layers=8, max_seq_len=4096)
@@ -104,7 +103,6 @@ def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
     assert {"traits.kernels.loss=liger", "adam-8bit"} <= {*kept.words.split()}
 
 
-Contexts = Callable[..., Context]
 H, TOKENS, VOCAB = 1024, 1024, 32000
 """The small model of the fixtures: 4 layers, ffn 4H, 16 heads, one sequence per micro-batch."""
 PARAMS = 4 * (12 * H**2 + 13 * H) + 2 * VOCAB * H + 2 * H
@@ -126,7 +124,7 @@ def saved_bytes(one: PricedChange) -> float:
     return one.saved_bytes
 
 
-def test_full_recomputation_saves_all_but_the_inputs_by_hand(context_of: Contexts) -> None:
+def test_full_recomputation_saves_all_but_the_inputs_by_hand() -> None:
     # 32h bytes and 4 per head a token in each of 4 layers become 2h; the loss stays the peak.
     one = by_change(savings_of(context_of(), dp=1))["recompute full in all layers"]
     expected = 4 * TOKENS * (30 * H + 4 * 16) * FRAGMENTATION
@@ -135,12 +133,12 @@ def test_full_recomputation_saves_all_but_the_inputs_by_hand(context_of: Context
     assert 1.1 < one.time_factor < 1.4
 
 
-def test_selective_recomputation_saves_the_log_sum_exp(context_of: Contexts) -> None:
+def test_selective_recomputation_saves_the_log_sum_exp() -> None:
     one = by_change(savings_of(context_of(), dp=1))["recompute selective in all layers"]
     assert one.saved_bytes == pytest.approx(4 * TOKENS * 4 * 16 * FRAGMENTATION)
 
 
-def test_offloading_activations_saves_all_but_two_layers_by_hand(context_of: Contexts) -> None:
+def test_offloading_activations_saves_all_but_two_layers_by_hand() -> None:
     # Of 4 layers' 32h bytes and 4 per head a token nothing stays. The peak moves from the loss, 2V
     # + 6h a token, to a layer's backward: two layers' buffers beside gradients of 2h and 8h.
     one = by_change(savings_of(context_of(), dp=1))["offload all activations"]
@@ -151,19 +149,19 @@ def test_offloading_activations_saves_all_but_two_layers_by_hand(context_of: Con
     assert one.time_factor >= 1.0
 
 
-def test_activations_stay_where_the_framework_cannot_offload_them(context_of: Contexts) -> None:
+def test_activations_stay_where_the_framework_cannot_offload_them() -> None:
     one = by_change(savings_of(context_of(), dp=4, pp=2))["offload all activations"]
     assert one.refused == "activation_offload_offered"
     assert one.why.endswith("megatron offers it: without pipelining")
 
 
-def test_sharding_the_optimizer_over_8_ranks_by_hand(context_of: Contexts) -> None:
+def test_sharding_the_optimizer_over_8_ranks_by_hand() -> None:
     # Megatron: 18 bytes per parameter become 6 + 12 / 8 = 7.5.
     one = by_change(savings_of(context_of(), dp=8, zero_stage=0))["ZeRO stage 1"]
     assert one.saved_bytes == pytest.approx(10.5 * PARAMS * FRAGMENTATION, rel=1e-6)
 
 
-def test_each_zero_stage_saves_more_than_the_one_before(context_of: Contexts) -> None:
+def test_each_zero_stage_saves_more_than_the_one_before() -> None:
     context = context_of(
         framework="deepspeed", model="llama3-8b", cluster="4xdgx-h100", global_batch=64
     )
@@ -172,13 +170,13 @@ def test_each_zero_stage_saves_more_than_the_one_before(context_of: Contexts) ->
     assert 0 < stages[0] < stages[1] < stages[2]
 
 
-def test_a_stage_that_is_reached_is_not_offered_again(context_of: Contexts) -> None:
+def test_a_stage_that_is_reached_is_not_offered_again() -> None:
     found = by_change(savings_of(context_of(framework="deepspeed"), dp=8, zero_stage=2))
     assert "ZeRO stage 3" in found
     assert not {"ZeRO stage 0", "ZeRO stage 1", "ZeRO stage 2"} & found.keys()
 
 
-def test_refused_changes_carry_the_rule_and_no_numbers(context_of: Contexts) -> None:
+def test_refused_changes_carry_the_rule_and_no_numbers() -> None:
     found = by_change(
         savings_of(context_of(framework="deepspeed", profile="megatron"), dp=4, pp=2, zero_stage=1)
     )
@@ -189,7 +187,7 @@ def test_refused_changes_carry_the_rule_and_no_numbers(context_of: Contexts) -> 
         assert (one.peak_bytes, one.saved_bytes, one.time_factor) == (None, None, None)
 
 
-def test_more_stages_keep_the_recomputed_layers_per_stage(context_of: Contexts) -> None:
+def test_more_stages_keep_the_recomputed_layers_per_stage() -> None:
     context = context_of(model="llama3.1-70b", cluster="4xdgx-h100", global_batch=64)
     recompute = {"recompute": "full", "recompute_layers": 4}
     found = by_change(savings_of(context, tp=8, pp=1, **recompute))["pp 2"]
@@ -197,7 +195,7 @@ def test_more_stages_keep_the_recomputed_layers_per_stage(context_of: Contexts) 
     assert found.peak_bytes == estimate(direct, strategy).memory.peak_bytes
 
 
-def test_legal_changes_come_first_and_the_largest_saving_at_the_top(context_of: Contexts) -> None:
+def test_legal_changes_come_first_and_the_largest_saving_at_the_top() -> None:
     found = savings_of(context_of(), dp=8)
     legal = [one for one in found if one.refused is None]
     assert len(legal) >= 4
@@ -208,7 +206,7 @@ def test_legal_changes_come_first_and_the_largest_saving_at_the_top(context_of: 
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_a_saving_is_the_difference_of_two_estimates(context_of: Contexts) -> None:
+def test_a_saving_is_the_difference_of_two_estimates() -> None:
     context, strategy = filled_in(context_of(), requested(dp=8, micro_batch=2))
     before = estimate(context, strategy)
     one = by_change(savings(context, strategy, before))["micro-batch 1"]
@@ -219,7 +217,7 @@ def test_a_saving_is_the_difference_of_two_estimates(context_of: Contexts) -> No
     assert one.time_factor == pytest.approx(after.iter_time_s / before.iter_time_s)
 
 
-def test_changes_that_have_no_meaning_here_are_left_out(context_of: Contexts) -> None:
+def test_changes_that_have_no_meaning_here_are_left_out() -> None:
     found = by_change(savings_of(context_of(), dp=8))
     assert "sequence parallelism" not in found
     assert "no interleaving" not in found
@@ -227,7 +225,7 @@ def test_changes_that_have_no_meaning_here_are_left_out(context_of: Contexts) ->
     assert not [name for name in found if name.startswith(("micro-batch", "ep "))]
 
 
-def test_half_the_sequence_halves_activations(context_of: Contexts) -> None:
+def test_half_the_sequence_halves_activations() -> None:
     # Kept activations and the loss's tensors, 2V + 6h a token, are per token.
     one = by_change(savings_of(context_of(), dp=1))["sequences of 512"]
     per_token = 4 * (32 * H + 4 * 16) + 2 * VOCAB + 6 * H

@@ -1,9 +1,9 @@
 """Why a layout is not chosen: verdicts, items that add up."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.answers.base import Plan
 from planner.answers.evidence import ratio_error
@@ -17,8 +17,6 @@ from planner.search.ranking.penalties import PENALTIES
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
-Contexts = Callable[..., Context]
-
 
 def both(answer: WhyAnswer) -> Comparison:
     assert answer.comparison is not None
@@ -30,7 +28,7 @@ def asked(context: Context, **options: list[str]) -> WhyAnswer:
 
 
 @pytest.fixture(scope="module")
-def context(context_of: Contexts) -> Context:
+def context() -> Context:
     return context_of(global_batch=16, hbm_bytes=8.0 * GIB)
 
 
@@ -128,7 +126,7 @@ def test_differences_within_the_model_s_error_are_none(slower: WhyAnswer) -> Non
 
 
 @pytest.fixture(scope="module")
-def piped(context_of: Contexts) -> WhyAnswer:
+def piped() -> WhyAnswer:
     """Two pipelines of four stages of a model with a large head."""
     model = replace(context_of(seq_len=1024).model, num_layers=16, vocab_size=128_000)
     context = context_of(model=model, global_batch=32)
@@ -173,7 +171,7 @@ def test_a_stage_is_set_against_the_same_stage(piped: WhyAnswer) -> None:
         assert stage.asked_s <= other.asked.estimate.iter_time_s
 
 
-def test_what_does_not_fit_and_what_is_illegal_is_explained(context_of: Contexts) -> None:
+def test_what_does_not_fit_and_what_is_illegal_is_explained() -> None:
     context = context_of(global_batch=8, hbm_bytes=2.5 * GIB)
     found = asked(context, fix=["tp=1,pp=1,zero=0"], forbid=["offload"])
     assert found.verdict == "does not fit"
@@ -201,16 +199,13 @@ def test_allow_widens_both_spaces(context: Context) -> None:
     assert found.best.strategy == expected.strategy
 
 
-Contexts = Callable[..., Context]
-
-
 def plan_of(context: Context, **layout: int) -> Plan:
     context, strategy = resolve(context, requested(**layout, global_batch=64))
     made = estimate(context, strategy)
     return Plan(context=context, strategy=strategy, estimate=made, is_optimal=False)
 
 
-def test_layouts_of_one_job_are_known_as_published_pairs_are(context_of: Contexts) -> None:
+def test_layouts_of_one_job_are_known_as_published_pairs_are() -> None:
     context = context_of(model="llama3-8b", cluster="1xdgx-h100", global_batch=64)
     first, second = plan_of(context, tp=2), plan_of(context, tp=2, micro_batch=2)
     found = speed(first, second)
@@ -222,13 +217,13 @@ def test_layouts_of_one_job_are_known_as_published_pairs_are(context_of: Context
     assert back.lower * found.upper == pytest.approx(1.0)
 
 
-def test_a_plan_beside_itself_has_no_error(context_of: Contexts) -> None:
+def test_a_plan_beside_itself_has_no_error() -> None:
     plan = plan_of(context_of(model="llama3-8b", cluster="1xdgx-h100", global_batch=64), tp=2)
     found = speed(plan, plan)
     assert (found.value, found.lower, found.upper) == (1.0, 1.0, 1.0)
 
 
-def test_other_jobs_are_compared_by_tokens_and_err_independently(context_of: Contexts) -> None:
+def test_other_jobs_are_compared_by_tokens_and_err_independently() -> None:
     context = context_of(model="llama3-8b", cluster="1xdgx-h100", global_batch=64)
     doubled = replace(context, job=replace(context.job, seq_len=2 * context.job.seq_len))
     first, second = plan_of(context, tp=2), plan_of(doubled, tp=2)
@@ -239,7 +234,7 @@ def test_other_jobs_are_compared_by_tokens_and_err_independently(context_of: Con
     assert alone < found.upper / found.value < alone * alone
 
 
-def test_a_token_costs_its_share_of_the_nodes(context_of: Contexts) -> None:
+def test_a_token_costs_its_share_of_the_nodes() -> None:
     plan = plan_of(context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=64), tp=2)
     per_hour = plan.context.cluster.node.usd_per_hour
     assert per_hour

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of, strategy_of
 
 from planner.compare.causes import MeasuredRun, causes_of, steps_causes
 from planner.compare.log import Measured
-from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.query.layout import Layout, Locations
-from planner.spec.strategy import Strategy, with_policy_on_all_layers
+from planner.spec.strategy import with_policy_on_all_layers
 
 
 def steps(*values: float, left_out: tuple[float, ...] = ()) -> Measured:
@@ -53,9 +53,7 @@ def test_steps_that_spread_are_uneven() -> None:
 
 
 @pytest.fixture
-def case(
-    context_of: Callable[..., Context], strategy_of: Callable[..., Strategy]
-) -> Callable[..., MeasuredRun]:
+def case() -> Callable[..., MeasuredRun]:
     def made(slower: float, **changes: object) -> MeasuredRun:
         context = context_of(cluster="2xdgx-h100", model="llama3-8b")
         strategy = strategy_of(dp=16, layers_per_stage=(32,), **changes)

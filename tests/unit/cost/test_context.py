@@ -1,16 +1,13 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from contexts import columns_of
 
 from planner.cost import context
 from planner.cost.context import columns_except, unique_rows
-from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
-
-Columns = Callable[..., StrategyColumns]
+from planner.spec.strategy import STRATEGY_FIELDS
 
 
-def test_rows_that_differ_only_in_other_fields_are_one(columns_of: Columns) -> None:
+def test_rows_that_differ_only_in_other_fields_are_one() -> None:
     columns = columns_of(tp=[4, 2, 4, 2], pp=[1, 1, 1, 2], micro_batch=[1, 1, 8, 1])
     first, index = unique_rows(columns, ("tp", "pp"))
     assert sorted(first.tolist()) == [0, 1, 3]
@@ -19,7 +16,7 @@ def test_rows_that_differ_only_in_other_fields_are_one(columns_of: Columns) -> N
 
 @pytest.mark.parametrize("largest", [2**62, 2**12])
 def test_every_row_is_mapped_to_one_with_its_own_values(
-    columns_of: Columns, monkeypatch: pytest.MonkeyPatch, largest: int
+    monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
     """Also where the digits do not fit into one number."""
     monkeypatch.setattr(context, "LARGEST_KEY", largest)
@@ -31,7 +28,7 @@ def test_every_row_is_mapped_to_one_with_its_own_values(
     assert len(first) == len(np.unique(rows, axis=0))
 
 
-def test_no_rows_have_no_first_one(columns_of: Columns) -> None:
+def test_no_rows_have_no_first_one() -> None:
     first, index = unique_rows(columns_of().take(np.zeros(0, dtype=int)), ("tp",))
     assert len(first) == len(index) == 0
 

@@ -1,10 +1,10 @@
 """What gradient reduction and weight gathering move, by the framework's traits."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import (
@@ -20,11 +20,7 @@ from planner.cost.stage_parts import stage_parameters
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.spec.job import Precision
-from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import UnitCopies
-
-Contexts = Callable[..., Context]
-Columns = Callable[..., StrategyColumns]
 
 
 def with_states(context: Context, **changes: object) -> Context:
@@ -34,7 +30,7 @@ def with_states(context: Context, **changes: object) -> Context:
 
 @pytest.mark.parametrize("scatters", [True, False])
 def test_where_gradients_are_not_scattered_stage_1_pays_an_all_reduce_and_the_gather(
-    scatters: bool, context_of: Contexts, columns_of: Columns
+    scatters: bool,
 ) -> None:
     context = with_states(context_of(cluster="8xdgx-h100"), scatters_gradients=scatters)
     costs = stage_parameters(context, columns_of(dp=64, zero_stage=[0, 1])).dp
@@ -44,9 +40,9 @@ def test_where_gradients_are_not_scattered_stage_1_pays_an_all_reduce_and_the_ga
     assert costs.gather[1] > 0.0
 
 
-def test_stage_2_then_all_reduces_behind_every_micro_batch_and_stage_3_scatters_all_the_same(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_stage_2_then_all_reduces_behind_every_micro_batch_and_stage_3_scatters_all_the_same() -> (
+    None
+):
     plain = context_of(framework="deepspeed", cluster="8xdgx-h100")
     columns = columns_of(dp=64, zero_stage=[2, 3])
     scattered, reduced = (
@@ -90,15 +86,13 @@ def test_deepspeed_all_reduces_buckets_since_its_release_0_12_4(
     ],
 )
 def test_only_fp8_training_gathers_weights_in_the_traits_bytes(
-    precision: Precision, in_fp8: bool, context_of: Contexts
+    precision: Precision, in_fp8: bool
 ) -> None:
     context = with_states(context_of(precision=precision), fp8_gathered_weight_bytes=1.25)
     assert gathered_weight_bytes(context) == (1.25 if in_fp8 else 2.0)
 
 
-def test_weights_gathered_in_fp8_take_half_the_time_and_gradients_as_long(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_weights_gathered_in_fp8_take_half_the_time_and_gradients_as_long() -> None:
     columns = columns_of(dp=64, zero_stage=3)
 
     def costs(num_bytes: float) -> DataParallelCosts:
@@ -116,9 +110,7 @@ def test_weights_gathered_in_fp8_take_half_the_time_and_gradients_as_long(
     assert one.reduce.tolist() == two.reduce.tolist()
 
 
-def test_weights_updated_under_stage_2_are_gathered_in_16_bits_in_fp8_training_too(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_weights_updated_under_stage_2_are_gathered_in_16_bits_in_fp8_training_too() -> None:
     columns = columns_of(dp=64, zero_stage=2)
     contexts = [
         with_states(
@@ -132,9 +124,7 @@ def test_weights_updated_under_stage_2_are_gathered_in_16_bits_in_fp8_training_t
     assert one.tolist() == two.tolist()
 
 
-def test_under_deepspeed_stage_3_gathers_as_many_weights_at_a_time_as_it_prefetches(
-    context_of: Contexts,
-) -> None:
+def test_under_deepspeed_stage_3_gathers_as_many_weights_at_a_time_as_it_prefetches() -> None:
     context = context_of(model="llama3-8b", framework="deepspeed")  # 7 matrices, 2 norms a layer
     layer, chunk = np.array([218112000.0]), np.array([32 * 218112000.0])
 
@@ -148,9 +138,7 @@ def test_under_deepspeed_stage_3_gathers_as_many_weights_at_a_time_as_it_prefetc
 
 
 @pytest.mark.parametrize("wanted", [0.0, 1.0])
-def test_each_message_of_stage_3_waits_for_its_latency(
-    wanted: float, context_of: Contexts, columns_of: Columns
-) -> None:
+def test_each_message_of_stage_3_waits_for_its_latency(wanted: float) -> None:
     plain = context_of(model="llama3-8b", framework="deepspeed", cluster="8xdgx-h100")
     overlap = replace(plain.traits.overlap, weight_gather_elements=wanted)
     context = replace(plain, traits=replace(plain.traits, overlap=overlap))
@@ -190,12 +178,7 @@ def with_copies(context: Context, copies: UnitCopies, accumulated_bytes: float) 
     [("none", 4.0, 0.0, 0.0), ("flat", 4.0, 0.0, 18.0 - 6.0), ("split", 4.0, 4.0, 0.0)],
 )
 def test_only_sharded_units_are_copied_beyond_what_backward_moves(
-    copies: UnitCopies,
-    wire: float,
-    gathered: float,
-    handed: float,
-    context_of: Contexts,
-    columns_of: Columns,
+    copies: UnitCopies, wire: float, gathered: float, handed: float
 ) -> None:
     context = context_of(framework="torchtitan", cluster="8xdgx-h100")
     context = with_copies(with_states(context, gradient_reduce_bytes=wire), copies, 6.0)
@@ -205,9 +188,7 @@ def test_only_sharded_units_are_copied_beyond_what_backward_moves(
     assert costs.copy_reduce == pytest.approx([0.0, seconds[1], seconds[1]])
 
 
-def test_gradients_that_stay_whole_are_added_up_in_the_reduction_s_width(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_gradients_that_stay_whole_are_added_up_in_the_reduction_s_width() -> None:
     context = with_copies(context_of(framework="accelerate", cluster="8xdgx-h100"), "flat", 0.0)
     assert not context.traits.states.reduces_every_micro_batch
     costs = stage_parameters(context, columns_of(dp=64, zero_stage=2)).dp
@@ -217,9 +198,7 @@ def test_gradients_that_stay_whole_are_added_up_in_the_reduction_s_width(
     )
 
 
-def test_copies_take_a_pass_longer_by_what_they_move(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_copies_take_a_pass_longer_by_what_they_move() -> None:
     plain = context_of(model="llama3-8b", framework="torchtitan", cluster="1xdgx-h100")
     columns = columns_of(dp=8, zero_stage=3, micro_batch=8)
     times = []

@@ -1,9 +1,9 @@
 """Ranges of an iteration: the class of runs a plan is in, and machines that differ."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -12,7 +12,6 @@ from planner.spec.items import TimeRange
 from planner.spec.strategy import Strategy
 from planner.spec.training import Training
 
-Contexts = Callable[..., Context]
 FLAT = {("", ""): TimeRange(accelerators=("b200-sxm", "h100-sxm"))}
 LORA = Training(mode="lora", rank=8, targets=("q",))
 
@@ -34,12 +33,7 @@ def planned(context: Context, **layout: object) -> tuple[Context, Strategy]:
     ],
 )
 def test_a_plan_is_of_the_first_kind_that_holds(
-    cluster: str,
-    model: str,
-    offload: str,
-    training: Training | None,
-    found: tuple[str, str],
-    context_of: Contexts,
+    cluster: str, model: str, offload: str, training: Training | None, found: tuple[str, str]
 ) -> None:
     context, strategy = planned(
         context_of(model=model, cluster=cluster, framework="deepspeed", global_batch=16),
@@ -52,9 +46,7 @@ def test_a_plan_is_of_the_first_kind_that_holds(
     )
 
 
-def test_ends_are_iterations_of_the_slowest_and_fastest_published_products(
-    context_of: Contexts,
-) -> None:
+def test_ends_are_iterations_of_the_slowest_and_fastest_published_products() -> None:
     context, strategy = planned(
         context_of(model="llama3-8b", cluster="1xdgx-b200", global_batch=16), zero_stage=1
     )
@@ -68,7 +60,7 @@ def test_ends_are_iterations_of_the_slowest_and_fastest_published_products(
     assert found.regime.endswith("; machines differ")
 
 
-def test_machines_that_nobody_found_to_differ_have_no_range(context_of: Contexts) -> None:
+def test_machines_that_nobody_found_to_differ_have_no_range() -> None:
     context, strategy = planned(
         context_of(model="llama3-8b", cluster="1xdgx-h100", global_batch=16), zero_stage=1
     )
@@ -78,9 +70,7 @@ def test_machines_that_nobody_found_to_differ_have_no_range(context_of: Contexts
     assert "machines differ" not in found.regime
 
 
-def test_ends_of_an_offloaded_optimizer_take_hosts_and_products_together(
-    context_of: Contexts,
-) -> None:
+def test_ends_of_an_offloaded_optimizer_take_hosts_and_products_together() -> None:
     context, strategy = planned(
         context_of(model="llama3-8b", cluster="1xdgx-b200", framework="deepspeed", global_batch=16),
         zero_stage=2,

@@ -1,8 +1,8 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import shape_of
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -10,9 +10,8 @@ from planner.cost.network import collective_s, exchange_start_s
 from planner.cost.topology import Group
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import moe_ops
-from planner.layers.op import LayerShape, Op
+from planner.layers.op import Op
 
-Shapes = Callable[..., LayerShape]
 CLUSTER = load_cluster("8xdgx-h100")
 GROUP = Group(members=(np.array([8]), np.array([64])))
 
@@ -35,7 +34,7 @@ def test_without_deduplication_every_copy_crosses() -> None:
     assert remote_s(1e9, 1.0) == pytest.approx(7 / 8 * 1e9 / port)
 
 
-def test_experts_and_dispatch_wait_for_the_busiest_rank(shape_of: Shapes) -> None:
+def test_experts_and_dispatch_wait_for_the_busiest_rank() -> None:
     model, traits = load_model("mixtral-8x7b"), load_traits("megatron").kernels
 
     def ops(ep: int, imbalance: float, **given: bool) -> dict[str, Op]:
@@ -75,7 +74,7 @@ def test_inside_a_domain_nothing_is_added_and_nothing_sent_starts_nothing() -> N
     assert not exchange_start_s(np.array([0.0]), GROUP).any()
 
 
-def test_a_router_takes_as_long_as_its_kernels_take_to_start(shape_of: Shapes) -> None:
+def test_a_router_takes_as_long_as_its_kernels_take_to_start() -> None:
     shape, model = shape_of(seq_len=4096, ep=8), load_model("mixtral-8x7b")
     for profile, kernels in (("current", (34, 15)), ("bridge", (10, 6)), ("nemo", (55, 29))):
         traits = load_traits("megatron", profile).kernels
@@ -83,7 +82,7 @@ def test_a_router_takes_as_long_as_its_kernels_take_to_start(shape_of: Shapes) -
         assert router.tiny_kernels == kernels
 
 
-def test_a_bias_is_added_expert_by_expert(shape_of: Shapes) -> None:
+def test_a_bias_is_added_expert_by_expert() -> None:
     model, traits = load_model("gpt-oss-120b"), load_traits("megatron").kernels
 
     def kernels(ep: int, **given: bool) -> tuple[float, float]:

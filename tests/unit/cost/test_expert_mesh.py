@@ -3,29 +3,24 @@
 tp 2, pp 8, vpp 4, dp 16, ep 32, etp 1: 2 x 16 = 32 ranks of a stage hold 4 of 128 experts each.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of, shape_of
 from forward_flops import forward_flops
 from rank_parameters import rank_parameters
 
 from planner.catalog.models import load_model
-from planner.cost.context import Context
 from planner.cost.layer import layer_costs
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import expert_shard_degree, shard_degree
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import exchange_op, expert_ops
-from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
 
-Columns = Callable[..., StrategyColumns]
-Contexts = Callable[..., Context]
-Shapes = Callable[..., LayerShape]
 HIDDEN, EXPERT_FFN, EXPERTS, TOP_K, SEQ_LEN = 4096, 1536, 128, 8, 4096
 ONE_EXPERT = 3 * HIDDEN * EXPERT_FFN  # Gate, up and down: 18,874,368
 KERNELS = load_traits("megatron").kernels
@@ -37,7 +32,7 @@ def model() -> ModelSpec:
 
 
 @pytest.fixture
-def recipe(columns_of: Columns) -> StrategyColumns:
+def recipe() -> StrategyColumns:
     return columns_of(
         tp=2,
         pp=8,
@@ -61,7 +56,7 @@ def test_a_rank_holds_whole_experts_and_nobody_else_the_same(recipe: StrategyCol
     assert one(recipe.expert_dp) == 1
 
 
-def test_parameters_of_experts(model: ModelSpec, shape_of: Shapes) -> None:
+def test_parameters_of_experts(model: ModelSpec) -> None:
     shape = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
     assert model.moe is not None
     held = sum(one(op.params) for op in expert_ops(model, model.moe, shape, KERNELS))
@@ -73,7 +68,7 @@ def test_parameters_of_experts(model: ModelSpec, shape_of: Shapes) -> None:
     assert (split.experts, split.dense) == (stage.experts // 2, stage.dense)
 
 
-def test_work_of_whole_and_of_split_experts_is_the_same(model: ModelSpec, shape_of: Shapes) -> None:
+def test_work_of_whole_and_of_split_experts_is_the_same(model: ModelSpec) -> None:
     # 4096 tokens on a rank of tp 2, 8 experts each: 32,768 pairs. Whole experts see the half of
     # them at full width, split ones all at half the width.
     assert model.moe is not None
@@ -90,9 +85,7 @@ def test_work_of_whole_and_of_split_experts_is_the_same(model: ModelSpec, shape_
         assert saved["expert_activation.gate"] == 2 * rows * width
 
 
-def test_every_tensor_parallel_rank_sends_its_own_tokens(
-    model: ModelSpec, shape_of: Shapes
-) -> None:
+def test_every_tensor_parallel_rank_sends_its_own_tokens(model: ModelSpec) -> None:
     assert model.moe is not None
     half_of_pairs = SEQ_LEN / 2 * TOP_K * HIDDEN * 2
     whole = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
@@ -110,7 +103,7 @@ def test_every_tensor_parallel_rank_sends_its_own_tokens(
 
 @pytest.mark.parametrize(("in_dispatch", "pace"), [(True, 1.0), (False, 3.5)])
 def test_tokens_are_sorted_at_the_pace_of_their_kernels(
-    model: ModelSpec, shape_of: Shapes, in_dispatch: bool, pace: float
+    model: ModelSpec, in_dispatch: bool, pace: float
 ) -> None:
     assert model.moe is not None
     shape = shape_of(seq_len=SEQ_LEN, ep=8)
@@ -120,7 +113,7 @@ def test_tokens_are_sorted_at_the_pace_of_their_kernels(
     assert one(op.forward_bytes) == passes * pace * SEQ_LEN * TOP_K * HIDDEN * 2
 
 
-def test_passes_are_those_of_the_framework_both_ways(model: ModelSpec, shape_of: Shapes) -> None:
+def test_passes_are_those_of_the_framework_both_ways(model: ModelSpec) -> None:
     assert model.moe is not None
     traits = load_traits("torchtitan", "prime-rl").kernels
     shape = shape_of(seq_len=SEQ_LEN, ep=1)
@@ -130,7 +123,7 @@ def test_passes_are_those_of_the_framework_both_ways(model: ModelSpec, shape_of:
     assert sum(one(op.backward_bytes) for op in ops) == (31 + 27) * pairs_hidden
 
 
-def test_split_experts_gather_their_pairs(model: ModelSpec, shape_of: Shapes) -> None:
+def test_split_experts_gather_their_pairs(model: ModelSpec) -> None:
     assert model.moe is not None
     every_pair = SEQ_LEN * TOP_K * HIDDEN * 2
     split = shape_of(seq_len=SEQ_LEN, tp=2, ep=16, sp=1)
@@ -145,7 +138,7 @@ def test_split_experts_gather_their_pairs(model: ModelSpec, shape_of: Shapes) ->
             assert (gathered.collective, one(gathered.num_bytes)) == (collective, every_pair)
 
 
-def test_tokens_are_gathered_where_pairs_are_not(model: ModelSpec, shape_of: Shapes) -> None:
+def test_tokens_are_gathered_where_pairs_are_not(model: ModelSpec) -> None:
     assert model.moe is not None
     tokens = replace(KERNELS, gathers_expert_pairs=False)
     split = shape_of(seq_len=SEQ_LEN, tp=2, sp=1)
@@ -156,9 +149,7 @@ def test_tokens_are_gathered_where_pairs_are_not(model: ModelSpec, shape_of: Sha
     assert all(one(comm.num_bytes) == 0.0 for comm in comms if comm.axis == "tp")
 
 
-def test_states_of_experts_are_sharded_over_their_replicas(
-    recipe: StrategyColumns, columns_of: Columns, context_of: Contexts
-) -> None:
+def test_states_of_experts_are_sharded_over_their_replicas(recipe: StrategyColumns) -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="32xdgx-h100", seq_len=SEQ_LEN)
     states = context.traits.states
     # 6 + 12 / 1 for experts (fp32 master and moments), 6 + 12 / 16 for the rest.
@@ -173,7 +164,7 @@ def test_states_of_experts_are_sharded_over_their_replicas(
     assert one(parts.states.optimizer) * 16 == one(parts.expert_states.optimizer)
 
 
-def test_ranks_of_the_recipe_on_its_nodes(recipe: StrategyColumns, context_of: Contexts) -> None:
+def test_ranks_of_the_recipe_on_its_nodes(recipe: StrategyColumns) -> None:
     # 32 neighbours: four nodes of eight; the two replicas of ep 16 are 16 ranks apart.
     cluster = context_of(cluster="32xdgx-h100").cluster
     experts = group_of("ep", recipe, cluster)
@@ -181,9 +172,7 @@ def test_ranks_of_the_recipe_on_its_nodes(recipe: StrategyColumns, context_of: C
     assert one(group_of("expert_dp_shard_cp", recipe, cluster).size) == 1
 
 
-def test_split_experts_cost_what_they_cost_inside_data_parallelism(
-    columns_of: Columns, context_of: Contexts
-) -> None:
+def test_split_experts_cost_what_they_cost_inside_data_parallelism() -> None:
     """With tp 1, or etp = tp, nothing but the gathered pairs is new."""
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", seq_len=SEQ_LEN)
     alone = replace(context.traits.kernels, gathers_expert_pairs=False)

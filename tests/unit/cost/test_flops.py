@@ -1,27 +1,23 @@
 """Model FLOPs against the published formulas."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import pytest
+from contexts import context_of, small_model, strategy_of
 
 from planner.catalog.clusters import load_cluster
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.flops import ModelFlops, mfu, model_flops_per_iteration
 from planner.spec.job import Precision
-from planner.spec.model import ModelSpec
-from planner.spec.strategy import Strategy
-
-Contexts = Callable[..., Context]
 
 
 def flops(context: Context) -> ModelFlops:
     return model_flops_per_iteration(context.model, context.job, context.traits)
 
 
-def test_gpt3_matches_the_formula_of_arxiv_2104_04473(context_of: Contexts) -> None:
+def test_gpt3_matches_the_formula_of_arxiv_2104_04473() -> None:
     # With recomputation: 96 B s l h² (1 + s/(6h) + V/(16 l h)), four passes of every layer;
     # without, three of the four. B 1536, s 2048, l 96, h 12288, V 50257. (The formula's
     # vocabulary term, 0.27 %, never held a recomputation, hence the tolerance.)
@@ -31,7 +27,7 @@ def test_gpt3_matches_the_formula_of_arxiv_2104_04473(context_of: Contexts) -> N
     assert flops(context).full_square == pytest.approx(0.75 * formula, rel=1e-3)
 
 
-def test_gpt3_matches_72_bslh2_exactly_without_recomputation(context_of: Contexts) -> None:
+def test_gpt3_matches_72_bslh2_exactly_without_recomputation() -> None:
     # 72 B s l h² (1 + s/(6h) + V/(12 l h)): 24 h² per token and layer forward, three passes.
     # Half of the square: s/(12h), as Megatron-LM prints it.
     context = context_of(model="gpt3-175b", global_batch=1536, seq_len=2048)
@@ -45,9 +41,7 @@ def test_gpt3_matches_72_bslh2_exactly_without_recomputation(context_of: Context
 @pytest.mark.parametrize(
     ("seq_len", "causal", "whole"), [(8192, 51.47, 57.91), (131072, 148.1, 251.2)]
 )
-def test_llama_matches_6n_plus_6_lsh_per_token(
-    context_of: Contexts, seq_len: int, causal: float, whole: float
-) -> None:
+def test_llama_matches_6n_plus_6_lsh_per_token(seq_len: int, causal: float, whole: float) -> None:
     # Llama-3-8B: N = 8,030,261,248 - 128256·4096 (lookup) - 65 norms of 4096; 32 layers of 4096.
     # 6 N is 45.03 GFLOP a token; half the square 6.44 at 8k and 103.08 at 128k (6 L s h), the
     # whole one twice that (PaLM, appendix B: 12 L s h).
@@ -61,9 +55,7 @@ def test_llama_matches_6n_plus_6_lsh_per_token(
     assert found.full_square / tokens / 1e9 == pytest.approx(whole, rel=1e-3)
 
 
-def test_windows_count_what_they_see(
-    context_of: Contexts, small_model: Callable[..., ModelSpec]
-) -> None:
+def test_windows_count_what_they_see() -> None:
     # 1024 queries with a window of 256 see 128 on average while it fills, then 256:
     # (256·128 + 768·256) / 1024 = 224 keys, where a causal one sees 512.
     model = partial(small_model, num_layers=4, sliding_window=256)
@@ -76,7 +68,7 @@ def test_windows_count_what_they_see(
     assert longer.attention == pytest.approx(whole, rel=1e-12)
 
 
-def test_encoders_see_the_whole_square(context_of: Contexts) -> None:
+def test_encoders_see_the_whole_square() -> None:
     bert = flops(context_of(model="bert-large", seq_len=512))
     assert bert.attention == bert.attention_square
     # T5: every decoder layer has a causal square and one over the encoder: 1 + 1.5 of 1 + 2.
@@ -85,7 +77,7 @@ def test_encoders_see_the_whole_square(context_of: Contexts) -> None:
 
 
 @pytest.mark.parametrize("attention", ["fused", "unfused"])
-def test_kernels_do_not_change_what_the_model_needs(context_of: Contexts, attention: str) -> None:
+def test_kernels_do_not_change_what_the_model_needs(attention: str) -> None:
     context = context_of(model="gpt3-175b", seq_len=2048)
     kernels = replace(context.traits.kernels, attention=attention)
     changed = replace(context, traits=replace(context.traits, kernels=kernels))
@@ -102,7 +94,7 @@ def test_kernels_do_not_change_what_the_model_needs(context_of: Contexts, attent
     ],
 )
 def test_utilisation_of_arxiv_2205_05198_table_5(
-    context_of: Contexts, model: str, gpus: int, batch: int, seconds: float, published: float
+    model: str, gpus: int, batch: int, seconds: float, published: float
 ) -> None:
     # "Model FLOPs utilization" of "Present work", A100, the whole square counted (appendix A).
     found = flops(context_of(model=model, global_batch=batch, seq_len=2048))
@@ -121,9 +113,7 @@ def test_utilisation_of_arxiv_2205_05198_table_5(
         ("gpt-oss-120b", 1280 * 4096 / 2.48062 / 64, 1077),
     ],
 )
-def test_rates_that_nvidia_publishes(
-    context_of: Contexts, model: str, tokens_per_s: float, tflops: float
-) -> None:
+def test_rates_that_nvidia_publishes(model: str, tokens_per_s: float, tflops: float) -> None:
     # Megatron-Bridge performance summary (26.06, 26.08) and Megatron's MoE model zoo: tokens/s/GPU
     # and TFLOP/s/GPU over half the square; gpt-oss with windows of 128 in every second layer.
     context = context_of(model=model, global_batch=64, seq_len=8192 if "405b" in model else 4096)
@@ -131,7 +121,7 @@ def test_rates_that_nvidia_publishes(
     assert per_token * tokens_per_s / 1e12 == pytest.approx(tflops, rel=0.01)
 
 
-def test_meta_s_405b(context_of: Contexts) -> None:
+def test_meta_s_405b() -> None:
     # arXiv 2407.21783, table 4: 16,384 H100, batch of 16M tokens of 8k, 400 TFLOP/s, 41 % of bf16's
     # peak; section 3: 3.8e25 FLOPs for 15.6T tokens, which is 6 N with the lookup, no attention.
     context = context_of(model="llama3.1-405b", global_batch=2048, seq_len=8192)
@@ -146,9 +136,7 @@ def test_meta_s_405b(context_of: Contexts) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp8", "mxfp8", "fp4"])
-def test_jobs_in_8_and_4_bits_divide_by_the_16_bit_peak(
-    context_of: Contexts, strategy_of: Callable[..., Strategy], precision: Precision
-) -> None:
+def test_jobs_in_8_and_4_bits_divide_by_the_16_bit_peak(precision: Precision) -> None:
     cluster = load_cluster("1xdgx-b200")
     context = replace(context_of(global_batch=16, precision=precision), cluster=cluster)
     result = estimate(context, strategy_of(dp=2, num_micro_batches=8))
@@ -161,22 +149,20 @@ def test_a_v100_divides_by_its_fp16_peak() -> None:
     assert mfu(125e12, 1.0, 1, v100) == pytest.approx(125e12 / v100.peak_flops_per_s["fp16"])
 
 
-def test_flops_grow_with_the_batch_only(context_of: Contexts) -> None:
+def test_flops_grow_with_the_batch_only() -> None:
     one, many = (flops(context_of(global_batch=batch)) for batch in (1, 64))
     assert many.total == 64 * one.total
     for profile in ("classic", "bridge"):
         assert flops(context_of(profile=profile, global_batch=1)) == one
 
 
-def test_padding_of_the_vocabulary_is_not_counted(
-    context_of: Contexts, small_model: Callable[..., ModelSpec]
-) -> None:
+def test_padding_of_the_vocabulary_is_not_counted() -> None:
     # 16 · 1024 tokens, 6 h each per column of the head.
     narrow, wide = (flops(context_of(model=small_model(vocab_size=v))) for v in (32000, 32001))
     assert wide.total - narrow.total == 6 * 16 * 1024 * 1024
 
 
-def test_a_mixture_counts_the_experts_a_token_meets(context_of: Contexts) -> None:
+def test_a_mixture_counts_the_experts_a_token_meets() -> None:
     # Mixtral-8x7B, s = 4096, per token and layer forward: attention 2·(4096·(4096+2048) + 4096²),
     # router 2·4096·8, two experts 2·2·3·4096·14336, square 4·4096·4096; head 2·32000·4096.
     context = context_of(model="mixtral-8x7b", global_batch=1, seq_len=4096)

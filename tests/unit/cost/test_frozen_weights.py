@@ -1,9 +1,9 @@
 """Memory and time where only adapters are trained, by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import columns_of, context_of, strategy_of
 
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
@@ -16,22 +16,20 @@ from planner.layers.adapters import adapter_params
 from planner.layers.block import layer_groups
 from planner.layers.op import ONE, Gemm
 from planner.layers.parameters import count_parameters
-from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.strategy import Strategy
 from planner.spec.training import QUANTISED_BYTES, TARGETS, Mode, Training
 
-Contexts = Callable[..., Context]
-Strategies = Callable[..., Strategy]
 LINEAR = 32 * (4096 * (4096 * 2 + 1024 * 2) + 3 * 4096 * 14336)
 """Weights in linear layers of Llama 3.1 8B."""
 
 
-def trained(context_of: Contexts, mode: Mode, **job: object) -> Context:
+def trained(mode: Mode, **job: object) -> Context:
     context = context_of(model="llama3.1-8b", framework="accelerate", **job)
     training = Training(mode=mode, rank=16, targets=TARGETS)
     return replace(context, traits=with_training(context.traits, training))
 
 
-def layout(strategy_of: Strategies, **values: object) -> Strategy:
+def layout(**values: object) -> Strategy:
     usual = {"layers_per_stage": (32,), "num_micro_batches": 2, "zero_stage": 0}
     return strategy_of(**{**usual, **values})
 
@@ -43,11 +41,9 @@ def priced(context: Context, strategy: Strategy) -> Estimate:
     return found
 
 
-def test_one_gpu_holds_frozen_weights_in_16_bits_and_states_of_adapters_only(
-    context_of: Contexts, strategy_of: Strategies
-) -> None:
-    context = trained(context_of, "lora")
-    items = priced(context, layout(strategy_of)).memory.items
+def test_one_gpu_holds_frozen_weights_in_16_bits_and_states_of_adapters_only() -> None:
+    context = trained("lora")
+    items = priced(context, layout()).memory.items
     adapters = adapter_params(context.model, context.traits.training)
     assert items["frozen_weights"] == 2.0 * count_parameters(context.model)
     assert items["weights"] == 2.0 * adapters
@@ -55,66 +51,54 @@ def test_one_gpu_holds_frozen_weights_in_16_bits_and_states_of_adapters_only(
     assert items["optimizer.states"] == pytest.approx(8.0 * adapters)
 
 
-def test_a_4_bit_base_leaves_embedding_head_and_norms_in_16_bits(
-    context_of: Contexts, strategy_of: Strategies
-) -> None:
-    context = trained(context_of, "qlora")
-    items = priced(context, layout(strategy_of)).memory.items
+def test_a_4_bit_base_leaves_embedding_head_and_norms_in_16_bits() -> None:
+    context = trained("qlora")
+    items = priced(context, layout()).memory.items
     others = count_parameters(context.model) - LINEAR
     assert items["frozen_weights"] == pytest.approx(LINEAR * QUANTISED_BYTES + 2.0 * others)
 
 
-def test_a_4_bit_base_rebuilds_one_matrix_at_a_time(
-    context_of: Contexts, strategy_of: Strategies
-) -> None:
+def test_a_4_bit_base_rebuilds_one_matrix_at_a_time() -> None:
     short = {"seq_len": 16, "global_batch": 2}
-    items = priced(trained(context_of, "qlora", **short), layout(strategy_of)).memory.items
+    items = priced(trained("qlora", **short), layout()).memory.items
     assert items["transient.dequantised_matrix"] == 2.0 * 4096 * 14336
 
 
 @pytest.mark.parametrize(("zero_stage", "copies"), [(0, 1.0), (2, 1.0 + 1.0 / 8.0), (3, 1.0 / 8.0)])
-def test_frozen_weights_are_sharded_where_weights_are(
-    context_of: Contexts, strategy_of: Strategies, zero_stage: int, copies: float
-) -> None:
-    context = trained(context_of, "lora")
-    strategy = layout(strategy_of, dp=8, num_micro_batches=2, zero_stage=zero_stage)
+def test_frozen_weights_are_sharded_where_weights_are(zero_stage: int, copies: float) -> None:
+    context = trained("lora")
+    strategy = layout(dp=8, num_micro_batches=2, zero_stage=zero_stage)
     items = priced(context, strategy).memory.items
     assert items["frozen_weights"] == pytest.approx(2.0 * count_parameters(context.model) * copies)
 
 
-def test_offloaded_parameters_take_frozen_weights_to_the_host(
-    context_of: Contexts, strategy_of: Strategies
-) -> None:
-    context = trained(context_of, "qlora")
-    strategy = layout(strategy_of, dp=8, zero_stage=3, offload="optimizer+parameters:host")
+def test_offloaded_parameters_take_frozen_weights_to_the_host() -> None:
+    context = trained("qlora")
+    strategy = layout(dp=8, zero_stage=3, offload="optimizer+parameters:host")
     found = priced(context, strategy)
     stored = LINEAR * QUANTISED_BYTES + 2.0 * (count_parameters(context.model) - LINEAR)
     assert "frozen_weights" not in found.memory.items
     assert found.memory.host_bytes > stored / 8.0
 
 
-def test_gathering_frozen_weights_takes_time_and_reducing_them_none(
-    context_of: Contexts, strategy_of: Strategies
-) -> None:
-    strategy = layout(strategy_of, dp=8, zero_stage=3)
+def test_gathering_frozen_weights_takes_time_and_reducing_them_none() -> None:
+    strategy = layout(dp=8, zero_stage=3)
     full = context_of(model="llama3.1-8b", framework="accelerate")
     busy = {
         name: priced(context, strategy).time["sharding.gather_and_reduce"].busy_s
-        for name, context in (("full", full), ("lora", trained(context_of, "lora")))
+        for name, context in (("full", full), ("lora", trained("lora")))
     }
-    quarter = (
-        priced(trained(context_of, "qlora"), strategy).time["sharding.gather_and_reduce"].busy_s
-    )
+    quarter = priced(trained("qlora"), strategy).time["sharding.gather_and_reduce"].busy_s
     assert busy["lora"] == pytest.approx(busy["full"], rel=0.02)
     assert quarter < 0.4 * busy["lora"]
-    copies = layout(strategy_of, dp=8)
-    reduced = priced(trained(context_of, "lora"), copies).time["data_parallel"].busy_s
-    adapters = adapter_params(full.model, trained(context_of, "lora").traits.training)
+    copies = layout(dp=8)
+    reduced = priced(trained("lora"), copies).time["data_parallel"].busy_s
+    adapters = adapter_params(full.model, trained("lora").traits.training)
     whole = 2.0 * count_parameters(full.model) / full.cluster.node.scale_up.bytes_per_s
     assert reduced < 10.0 * whole * adapters / count_parameters(full.model)
 
 
-def test_a_frozen_product_runs_backward_as_long_as_forward(context_of: Contexts) -> None:
+def test_a_frozen_product_runs_backward_as_long_as_forward() -> None:
     accelerator = context_of().cluster.accelerator
     square = Gemm(m=4096 * ONE, n=4096 * ONE, k=4096 * ONE, is_frozen=True)
     once = gemm_s(square, accelerator, "bf16")
@@ -122,10 +106,8 @@ def test_a_frozen_product_runs_backward_as_long_as_forward(context_of: Contexts)
     assert gemm_backward_s(replace(square, is_frozen=False), accelerator, "bf16") > 1.9 * once
 
 
-def test_model_flops_count_two_products_of_a_frozen_weight_and_three_of_an_adapters(
-    context_of: Contexts,
-) -> None:
-    context = trained(context_of, "lora")
+def test_model_flops_count_two_products_of_a_frozen_weight_and_three_of_an_adapters() -> None:
+    context = trained("lora")
     products = model_flops_per_iteration(context.model, context.job, context.traits).products
     head = 128256 * 4096
     adapters = adapter_params(context.model, context.traits.training)
@@ -133,13 +115,11 @@ def test_model_flops_count_two_products_of_a_frozen_weight_and_three_of_an_adapt
     assert products == pytest.approx(tokens * (4.0 * (LINEAR + head) + 6.0 * adapters))
 
 
-def test_adapters_and_4_bit_matrices_have_launches_of_their_own(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_adapters_and_4_bit_matrices_have_launches_of_their_own() -> None:
     columns = columns_of(dp=8)
     floors = []
     for mode in ("lora", "qlora"):
-        context = trained(context_of, mode)
+        context = trained(mode)
         shape = layer_shape(columns, context.job)
         (group,) = layer_groups(context.model, shape, context.traits)
         kernels = replace(context.traits.kernels, launch_s=1.0, memory_bound_kernels=1.0)

@@ -1,10 +1,10 @@
 """Launches counted by hand, and what waiting for the host adds to a layer's passes."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of, small_model
 
 from planner.cost.context import Context
 from planner.cost.launches import (
@@ -22,11 +22,9 @@ from planner.cost.launches import (
 from planner.cost.layer import layer_costs, layer_shape
 from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
-from planner.spec.model import ModelSpec
 from planner.spec.strategy import StrategyColumns
 from planner.spec.training import TARGETS, Training
 
-Contexts = Callable[..., Context]
 LAUNCH_S = 10e-6
 MOVING = 3.0  # Kernels of an op that moves data
 
@@ -44,9 +42,7 @@ def floors(context: Context, columns: StrategyColumns) -> tuple[np.ndarray, np.n
     return forward / LAUNCH_S, backward / LAUNCH_S
 
 
-def test_a_layers_launches_are_its_products_attention_and_moves(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_a_layers_launches_are_its_products_attention_and_moves() -> None:
     # Forward: 4 products, attention; two norms, rotary embedding and activation move data.
     # Backward: two products each.
     forward, backward = floors(launching(context_of()), columns_of(dp=8))
@@ -54,9 +50,7 @@ def test_a_layers_launches_are_its_products_attention_and_moves(
     assert backward == pytest.approx(8 + 1 + 4 * MOVING)
 
 
-def test_hooks_of_stage_3_are_those_of_products_and_norms(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_hooks_of_stage_3_are_those_of_products_and_norms() -> None:
     context = context_of(framework="deepspeed")
     kernels = context.traits.kernels
     assert kernels.gathered_module_s > 0
@@ -67,9 +61,7 @@ def test_hooks_of_stage_3_are_those_of_products_and_norms(
     assert hooks == pytest.approx([0.0, 6 * kernels.gathered_module_s])
 
 
-def test_hooks_show_where_the_host_is_the_slower_one(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_hooks_show_where_the_host_is_the_slower_one() -> None:
     context, columns = context_of(framework="deepspeed"), columns_of(dp=8, zero_stage=3)
     (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
     nothing = (np.zeros(1), np.zeros(1), np.zeros(1))
@@ -80,9 +72,7 @@ def test_hooks_show_where_the_host_is_the_slower_one(
     assert waits[1] == pytest.approx(floors[1] + hooks)
 
 
-def test_adapters_and_rebuilt_matrices_launch_their_own_kernels(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_adapters_and_rebuilt_matrices_launch_their_own_kernels() -> None:
     # Six adapters (no gate) of two products and six more, eight backward; backward two of each
     # product. Frozen products have one backward. Six matrices of three kernels each way.
     context = launching(context_of())
@@ -95,9 +85,7 @@ def test_adapters_and_rebuilt_matrices_launch_their_own_kernels(
         assert backward - plain[1] == pytest.approx(6 * (4 + 8) - 4 + rebuilt)
 
 
-def test_tensor_parallelism_adds_the_collectives_that_send_something(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_tensor_parallelism_adds_the_collectives_that_send_something() -> None:
     context = launching(context_of())
     alone, _ = floors(context, columns_of(dp=8))
     summed, _ = floors(context, columns_of(dp=4, tp=2, sequence_parallel=0))
@@ -106,16 +94,12 @@ def test_tensor_parallelism_adds_the_collectives_that_send_something(
     assert split - alone == pytest.approx(4)
 
 
-def test_a_graph_of_the_whole_iteration_launches_nothing(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_a_graph_of_the_whole_iteration_launches_nothing() -> None:
     context = launching(context_of(), cuda_graph_fraction=1.0)
     assert all(floor == 0.0 for floor in floors(context, columns_of(dp=8)))
 
 
-def test_products_of_experts_are_launched_expert_by_expert(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_products_of_experts_are_launched_expert_by_expert() -> None:
     # Two products forward and four backward, each for 128 / ep experts of the rank.
     context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
     columns = columns_of(dp=64, ep=[1, 8])
@@ -128,7 +112,7 @@ def test_products_of_experts_are_launched_expert_by_expert(
 
 @pytest.mark.parametrize(("graphs", "left"), [(0.3, 1.0), (1.0, 0.0)])
 def test_only_a_graph_of_the_whole_iteration_replays_products_of_experts(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns], graphs: float, left: float
+    graphs: float, left: float
 ) -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
     given = {"cuda_graph_fraction": graphs}
@@ -161,11 +145,7 @@ def test_a_micro_batch_takes_the_longer_of_kernels_and_launches(
     assert [float(each[0]) for each in found] == pytest.approx(list(waits))
 
 
-def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width(
-    context_of: Contexts,
-    small_model: Callable[..., ModelSpec],
-    columns_of: Callable[..., StrategyColumns],
-) -> None:
+def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width() -> None:
     context = launching(context_of(seq_len=128))
     seconds = []
     for hidden_size in (128, 256):
@@ -188,11 +168,7 @@ def test_a_host_that_waits_for_every_kernel_adds_all_its_launches() -> None:
     assert [float(each[0]) for each in found] == [0.5, 3.0, 0.5]
 
 
-def test_a_repeated_forward_launches_no_product_that_it_stops_before(
-    context_of: Contexts,
-    small_model: Callable[..., ModelSpec],
-    columns_of: Callable[..., StrategyColumns],
-) -> None:
+def test_a_repeated_forward_launches_no_product_that_it_stops_before() -> None:
     context = launching(context_of(seq_len=128))
     launched = []
     for stops in (False, True):
@@ -227,9 +203,7 @@ def test_a_host_that_waited_has_launched_nothing_ahead() -> None:
     assert [float(each[0]) for each in together] == [0.0, 0.0, 0.0]
 
 
-def test_ops_share_a_layers_launches_as_partial_graphs_do(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_ops_share_a_layers_launches_as_partial_graphs_do() -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
     kernels, columns = context.traits.kernels, columns_of(dp=64, ep=8)
     (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
@@ -264,11 +238,7 @@ def test_a_fused_router_adds_nothing_to_the_floor_it_was_part_of() -> None:
     ],
 )
 def test_the_host_waits_where_a_framework_needs_counts_of_tokens(
-    context_of: Contexts,
-    columns_of: Callable[..., StrategyColumns],
-    profile: str,
-    kernels: dict[str, bool | float],
-    waits: tuple[str, ...],
+    profile: str, kernels: dict[str, bool | float], waits: tuple[str, ...]
 ) -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
     traits = load_traits("megatron", profile)
@@ -282,9 +252,7 @@ def test_the_host_waits_where_a_framework_needs_counts_of_tokens(
     assert host_waits(group, replace(traits, overlap=beside)) == ()
 
 
-def test_layers_beside_another_micro_batch_take_the_host_longer(
-    context_of: Contexts, columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_layers_beside_another_micro_batch_take_the_host_longer() -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=128)
     columns = columns_of(dp=64, ep=8)
     (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)

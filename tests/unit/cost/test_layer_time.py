@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of
 
 from planner.cost.context import Context
 from planner.cost.layer import layer_shape
@@ -22,8 +23,6 @@ from planner.layers.block import LayerGroup, layer_groups
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits
 
-Contexts = Callable[..., Context]
-Columns = Callable[..., StrategyColumns]
 EXPERTS = "expert_parallel"
 
 
@@ -55,7 +54,7 @@ def priced(
 
 
 @pytest.fixture
-def passes_of(columns_of: Columns) -> Callable[..., LayerPasses]:
+def passes_of() -> Callable[..., LayerPasses]:
     """Passes of a mean layer, experts on 2 to 16 GPUs of 8 nodes."""
     columns = columns_of(dp=64, ep=[2, 4, 8, 16], micro_batch=[1, 2, 4, 1])
 
@@ -67,7 +66,7 @@ def passes_of(columns_of: Columns) -> Callable[..., LayerPasses]:
 
 
 @pytest.fixture
-def mixture(context_of: Contexts) -> Context:
+def mixture() -> Context:
     return context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
 
 
@@ -106,7 +105,7 @@ def test_what_another_batch_is_too_short_to_hide_shows(
 @pytest.mark.parametrize("overlap", ["batches", "shared_expert"])
 @pytest.mark.parametrize("model", ["qwen3-235b-a22b", "deepseek-v3"])
 def test_overlap_of_an_all_to_all_changes_nothing_else_and_never_costs(
-    context_of: Contexts, passes_of: Callable[..., LayerPasses], overlap: str, model: str
+    passes_of: Callable[..., LayerPasses], overlap: str, model: str
 ) -> None:
     context = context_of(model=model, cluster="8xdgx-h100", seq_len=4096)
     plain, hidden = passes_of(context), passes_of(context, overlap=overlap)
@@ -120,9 +119,7 @@ def test_overlap_of_an_all_to_all_changes_nothing_else_and_never_costs(
         assert (after[EXPERTS].exposed_s <= before[EXPERTS].exposed_s).all()
 
 
-def test_a_shared_expert_hides_as_much_as_its_products_last(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_a_shared_expert_hides_as_much_as_its_products_last() -> None:
     context = context_of(model="deepseek-v3", cluster="8xdgx-h100", seq_len=4096)
     traits = changed(context.traits, overlap="shared_expert")
     columns = columns_of(dp=64, ep=64)
@@ -165,7 +162,7 @@ def test_cuda_graphs_lower_the_floor_that_launches_put_under_a_mixture(
     [("none", "fp8", "fp8"), ("experts", "bf16", "fp8"), ("linears", "fp8", "bf16")],
 )
 def test_products_left_in_16_bits_are_of_experts_or_of_all_others(
-    mixture: Context, columns_of: Columns, kept: str, experts: str, linears: str
+    mixture: Context, kept: str, experts: str, linears: str
 ) -> None:
     kernels = replace(mixture.traits.kernels, products_in_16_bit=kept)  # type: ignore[arg-type]
     job = replace(mixture.job, precision="fp8")
@@ -175,9 +172,7 @@ def test_products_left_in_16_bits_are_of_experts_or_of_all_others(
     assert (found["qkv"], found["router"]) == (linears, "bf16")
 
 
-def test_grouped_products_run_at_their_share_of_the_rate(
-    mixture: Context, columns_of: Columns
-) -> None:
+def test_grouped_products_run_at_their_share_of_the_rate(mixture: Context) -> None:
     columns = columns_of(dp=64, ep=[8])
     kernels = replace(mixture.traits.kernels, grouped_rate_fraction=0.5)
     slow = replace(mixture, traits=replace(mixture.traits, kernels=kernels))
@@ -190,7 +185,7 @@ def test_grouped_products_run_at_their_share_of_the_rate(
 
 
 def test_a_layer_waits_for_launches_before_the_exchange_although_experts_outlast_theirs(
-    mixture: Context, columns_of: Columns
+    mixture: Context,
 ) -> None:
     # All launches take as long as all kernels, three tenths of them before the exchange, whose
     # kernels take less: a host that waits there and behind the experts is ahead of none of them.
@@ -219,7 +214,7 @@ def backward_tp(context: Context, columns: StrategyColumns, *, early: bool) -> n
 
 @pytest.mark.parametrize("sequence_parallel", [0, 1])
 def test_exchanges_of_backward_hide_beside_the_product_that_does_not_need_them(
-    sequence_parallel: int, context_of: Contexts, columns_of: Columns
+    sequence_parallel: int,
 ) -> None:
     context = context_of(model="llama3-70b", cluster="1xdgx-h100")
     columns = columns_of(tp=2, dp=1, sequence_parallel=sequence_parallel)
@@ -230,9 +225,7 @@ def test_exchanges_of_backward_hide_beside_the_product_that_does_not_need_them(
     assert beside == pytest.approx(shown * after, rel=0.1)
 
 
-def test_without_a_product_of_the_weight_s_gradient_nothing_hides_them(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_without_a_product_of_the_weight_s_gradient_nothing_hides_them() -> None:
     context = context_of(model="llama3-70b", cluster="1xdgx-h100")
     columns = columns_of(tp=2, dp=1)
     kinds = layer_groups(context.model, layer_shape(columns, context.job), context.traits)

@@ -1,18 +1,18 @@
 """Every byte of a stage's modelled peak is an item, and every item adds up."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
 from planner.cost.stage_model import price
 
-Contexts = Callable[..., Context]
 H, TOKENS, VOCAB = 1024, 1024, 32000
 """The small model of the fixtures: 4 layers, ffn 4H, one sequence per micro-batch."""
 PARAMS = 4 * (12 * H**2 + 13 * H) + 2 * VOCAB * H + 2 * H
@@ -62,7 +62,7 @@ def layouts() -> Iterator[tuple[str, str, dict[str, object]]]:
 LAYOUTS = list(layouts())
 
 
-def under(software: str, model: str, context_of: Contexts) -> Context:
+def under(software: str, model: str) -> Context:
     """128 nodes under a framework, and its profile where one is named."""
     names = dict(zip(("framework", "profile"), software.split(), strict=False))
     return context_of(model=model, cluster="128xdgx-h100", global_batch=512, seq_len=2048, **names)
@@ -70,9 +70,9 @@ def under(software: str, model: str, context_of: Contexts) -> Context:
 
 @pytest.mark.parametrize(("software", "model", "request_"), LAYOUTS)
 def test_items_add_up_to_the_modelled_peak_of_every_stage(
-    software: str, model: str, request_: dict[str, object], context_of: Contexts
+    software: str, model: str, request_: dict[str, object]
 ) -> None:
-    context = under(software, model, context_of)
+    context = under(software, model)
     for ledger, peak in ledgers_of(context, **{"dp": 32, **request_}):
         assert sum(item.num_bytes for item in ledger.items) == pytest.approx(peak, rel=1e-12)
         assert ledger.peak_bytes == pytest.approx(peak, rel=1e-12)
@@ -84,9 +84,9 @@ def test_items_add_up_to_the_modelled_peak_of_every_stage(
 
 @pytest.mark.parametrize(("software", "model", "request_"), LAYOUTS)
 def test_a_shape_times_element_bytes_times_copies_is_what_the_item_takes(
-    software: str, model: str, request_: dict[str, object], context_of: Contexts
+    software: str, model: str, request_: dict[str, object]
 ) -> None:
-    context = under(software, model, context_of)
+    context = under(software, model)
     for ledger, _ in ledgers_of(context, **{"dp": 32, **request_}):
         shaped = [item for item in ledger.items if item.shape]
         assert {"gradients", "optimizer.states"} <= {item.name for item in shaped}
@@ -96,14 +96,14 @@ def test_a_shape_times_element_bytes_times_copies_is_what_the_item_takes(
 
 
 @pytest.mark.parametrize("recompute", POLICIES)
-def test_no_two_items_of_a_dense_stage_share_a_name(recompute: str, context_of: Contexts) -> None:
+def test_no_two_items_of_a_dense_stage_share_a_name(recompute: str) -> None:
     for model in ("gpt3-13b", "llama3-8b"):
         context = context_of(model=model, cluster="4xdgx-h100", global_batch=64, seq_len=2048)
         for ledger, _ in ledgers_of(context, tp=8, pp=2, recompute=recompute):
             assert set(Counter(item.name for item in ledger.items).values()) == {1}
 
 
-def test_states_of_the_small_model_by_hand(context_of: Contexts) -> None:
+def test_states_of_the_small_model_by_hand() -> None:
     # Megatron, one rank, no ZeRO: weights 2, gradients 4, master weights 4, Adam 8.
     ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0)
     items = items_of(ledger)
@@ -115,7 +115,7 @@ def test_states_of_the_small_model_by_hand(context_of: Contexts) -> None:
     assert items["dummy_weight_gradients"].num_bytes == 2 * (12 * H**2 + VOCAB * H)
 
 
-def test_an_activation_names_its_tensor_with_one_copy_per_layer(context_of: Contexts) -> None:
+def test_an_activation_names_its_tensor_with_one_copy_per_layer() -> None:
     ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0)
     item = items_of(ledger)["activations.mlp_activation.activation"]
     assert (item.shape, item.element_bytes, item.copies) == ((TOKENS, 4 * H), 2.0, 4.0)
@@ -125,14 +125,14 @@ def test_an_activation_names_its_tensor_with_one_copy_per_layer(context_of: Cont
     assert bytes_by_head(ledger)["activations"] == 4 * TOKENS * (32 * H + 4 * 16)
 
 
-def test_full_recomputation_leaves_the_inputs_of_the_layers(context_of: Contexts) -> None:
+def test_full_recomputation_leaves_the_inputs_of_the_layers() -> None:
     ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0, recompute="full")
     kept = [item for item in ledger.items if item.name.startswith("activations.")]
     assert [item.name for item in kept] == ["activations.recompute_inputs"]
     assert kept[0].num_bytes == 4 * TOKENS * H * 2
 
 
-def test_offloaded_activations_leave_two_layers_buffers(context_of: Contexts) -> None:
+def test_offloaded_activations_leave_two_layers_buffers() -> None:
     ((ledger, _),) = ledgers_of(context_of(), dp=1, zero_stage=0, offloaded_layers="all")
     assert not [item for item in ledger.items if item.name.startswith("activations.")]
     buffers = items_of(ledger)["transient.offload_buffers"]
@@ -140,7 +140,7 @@ def test_offloaded_activations_leave_two_layers_buffers(context_of: Contexts) ->
     assert buffers.lifetime == "backward of a layer"
 
 
-def test_copies_are_layers_times_micro_batches_in_flight(context_of: Contexts) -> None:
+def test_copies_are_layers_times_micro_batches_in_flight() -> None:
     # 1F1B on 4 stages of one layer with 16 micro-batches: 4, 3, 2 and 1 in flight.
     found = [
         items_of(ledger)["activations.mlp_activation.activation"].copies
@@ -149,7 +149,7 @@ def test_copies_are_layers_times_micro_batches_in_flight(context_of: Contexts) -
     assert found == [4.0, 3.0, 2.0, 1.0]
 
 
-def test_only_the_last_stage_holds_a_loss(context_of: Contexts) -> None:
+def test_only_the_last_stage_holds_a_loss() -> None:
     *others, last = [ledger for ledger, _ in ledgers_of(context_of(), dp=1, pp=4)]
     logits = items_of(last)["transient.loss.logits"]
     assert logits.num_bytes == TOKENS * VOCAB * 2
@@ -160,7 +160,7 @@ def test_only_the_last_stage_holds_a_loss(context_of: Contexts) -> None:
 
 
 @pytest.mark.parametrize("pp", [1, 4])
-def test_leading_dense_layers_are_on_the_first_stage_only(pp: int, context_of: Contexts) -> None:
+def test_leading_dense_layers_are_on_the_first_stage_only(pp: int) -> None:
     # DeepSeek-V3: 3 dense layers of ffn 18432, then mixtures; p micro-batches in flight on
     # stage 0. tp 8: 18432 / 8 = 2304 columns.
     context = context_of(model="deepseek-v3", cluster="64xdgx-h100", global_batch=512, seq_len=2048)
@@ -174,7 +174,7 @@ def test_leading_dense_layers_are_on_the_first_stage_only(pp: int, context_of: C
         assert "activations.expert_activation.product" in names
 
 
-def test_only_states_shrink_when_the_zero_stage_rises(context_of: Contexts) -> None:
+def test_only_states_shrink_when_the_zero_stage_rises() -> None:
     context = context_of(framework="deepspeed")
     heads = []
     for zero_stage in (0, 1, 3):
@@ -189,7 +189,7 @@ def test_only_states_shrink_when_the_zero_stage_rises(context_of: Contexts) -> N
 
 @pytest.mark.parametrize(("elements", "copied"), [(1e9, PARAMS / 8), (1000.0, 1000.0)])
 def test_stage_3_copies_the_gradients_of_one_group_at_a_time(
-    elements: float, copied: float, context_of: Contexts
+    elements: float, copied: float
 ) -> None:
     context = context_of(framework="deepspeed")
     states = replace(context.traits.states, zero3_step_elements=elements)
@@ -200,9 +200,7 @@ def test_stage_3_copies_the_gradients_of_one_group_at_a_time(
     assert bytes_by_head(ledger)["optimizer"] == pytest.approx(12 * PARAMS / 8, rel=1e-6)
 
 
-def test_a_stage_3_step_in_32_bits_copies_gradients_beside_its_copy_of_the_weights(
-    context_of: Contexts,
-) -> None:
+def test_a_stage_3_step_in_32_bits_copies_gradients_beside_its_copy_of_the_weights() -> None:
     context = context_of(framework="deepspeed", precision="fp32")
     ((ledger, _),) = ledgers_of(context, dp=8, zero_stage=3, global_batch=16)
     assert items_of(ledger)["step_group"].num_bytes == pytest.approx(4 * PARAMS / 8, rel=1e-6)
@@ -210,9 +208,7 @@ def test_a_stage_3_step_in_32_bits_copies_gradients_beside_its_copy_of_the_weigh
     assert bytes_by_head(ledger)["optimizer"] == pytest.approx(12 * PARAMS / 8, rel=1e-6)
 
 
-def test_lifetimes_split_the_peak_between_tensors_allocator_and_device(
-    context_of: Contexts,
-) -> None:
+def test_lifetimes_split_the_peak_between_tensors_allocator_and_device() -> None:
     # Megatron on one rank: 1e9 of context outside, 5 % of fragmentation held by the allocator.
     ((ledger, peak),) = ledgers_of(context_of(), dp=1, zero_stage=0)
     by_lifetime = {

@@ -1,10 +1,10 @@
 """Megatron-FSDP: ZeRO 2 and 3 of Megatron-Core, by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of
 
 from planner.cost.buffers import dummy_gradient_bytes, transient_layer_bytes, unit_buffer_bytes
 from planner.cost.context import Context
@@ -14,15 +14,11 @@ from planner.frameworks.registry import load_traits
 from planner.search.space.legality import RULES
 from planner.spec.strategy import StrategyColumns
 
-Contexts = Callable[..., Context]
-Columns = Callable[..., StrategyColumns]
 DP = 4
 
 
 @pytest.fixture
-def priced(
-    context_of: Contexts, columns_of: Columns
-) -> tuple[Context, StrategyColumns, StageParameters]:
+def priced() -> tuple[Context, StrategyColumns, StageParameters]:
     context = replace(context_of(), traits=load_traits("megatron", "current"))
     columns = columns_of(dp=DP, zero_stage=[1, 2, 3])
     return context, columns, stage_parameters(context, columns)
@@ -95,7 +91,7 @@ def test_less_is_held_and_more_is_sent_from_stage_to_stage(
     assert (np.diff(model.layer_s) > 0).all()
 
 
-def test_stages_exclude_it(context_of: Contexts, columns_of: Columns) -> None:
+def test_stages_exclude_it() -> None:
     context = replace(context_of(), traits=load_traits("megatron", "bridge"))
     (rule,) = [each for each in RULES if each.name == "zero_stage_offered"]
     columns = columns_of(dp=DP, pp=[1, 2, 1, 2], zero_stage=[3, 3, 1, 1])

@@ -1,10 +1,10 @@
 """Every set of modules selective recomputation could repeat costs what its own model says."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of
 
 from planner.cost.context import Context, with_modules
 from planner.cost.module_sets import (
@@ -22,18 +22,16 @@ from planner.cost.stage_model import stage_model
 from planner.cost.time_terms import straggler_factor
 from planner.spec.strategy import StrategyColumns
 
-Contexts = Callable[..., Context]
-Columns = Callable[..., StrategyColumns]
 MODELS = {"llama3-8b": 1, "mixtral-8x7b": 8, "deepseek-v3": 8}
 """Dense, mixture, mixture behind leading dense layers; and an expert-parallel degree of each."""
 
 
 @pytest.fixture(params=MODELS)
-def context(request: pytest.FixtureRequest, context_of: Contexts) -> Context:
+def context(request: pytest.FixtureRequest) -> Context:
     return context_of(model=request.param, cluster="8xdgx-h100", global_batch=64, seq_len=4096)
 
 
-def strategies_of(context: Context, columns_of: Columns) -> StrategyColumns:
+def strategies_of(context: Context) -> StrategyColumns:
     """Shapes that differ in every degree a layer's cost depends on."""
     ep = MODELS[context.model.name]
     return columns_of(
@@ -65,10 +63,8 @@ def with_selective_of(model: StageModel, costs: SelectiveCosts) -> StageModel:
     return replace(model, policies=with_selective(model.policies, costs))
 
 
-def test_every_set_costs_what_the_stage_model_of_its_own_traits_says(
-    context: Context, columns_of: Columns
-) -> None:
-    strategy = strategies_of(context, columns_of)
+def test_every_set_costs_what_the_stage_model_of_its_own_traits_says(context: Context) -> None:
+    strategy = strategies_of(context)
     sets, options = options_of(context, strategy)
     for position, modules in enumerate(sets):
         policies = stage_model(with_modules(context, modules), strategy).policies
@@ -80,22 +76,20 @@ def test_every_set_costs_what_the_stage_model_of_its_own_traits_says(
             assert ours == pytest.approx(alone, rel=1e-12, abs=1e-12 * scale), (modules, name)
 
 
-def test_no_two_sets_do_the_same_and_the_selected_one_is_among_them(
-    context: Context, columns_of: Columns
-) -> None:
-    sets, options = options_of(context, strategies_of(context, columns_of))
+def test_no_two_sets_do_the_same_and_the_selected_one_is_among_them(context: Context) -> None:
+    sets, options = options_of(context, strategies_of(context))
     # Row 1 is parallel in every way: nothing a module does is nothing there.
     rows = {(options.added_s[i, 1], options.saved_bytes[i, 1]) for i in range(len(sets))}
     assert len(rows) == len(sets)
     names = {module.name for module in context.traits.recompute.modules}
     assert all(set(modules) <= names for modules in sets)
     assert [len(modules) for modules in sets] == sorted(len(modules) for modules in sets)
-    chosen = stage_model(context, strategies_of(context, columns_of)).policies
+    chosen = stage_model(context, strategies_of(context)).policies
     selected = chosen.added_s[SELECTIVE, 1], chosen.saved_bytes[SELECTIVE, 1]
     assert sum(row == pytest.approx(selected, rel=1e-12) for row in rows) == 1
 
 
-def test_a_policy_that_excludes_others_is_the_only_set(context_of: Contexts) -> None:
+def test_a_policy_that_excludes_others_is_the_only_set() -> None:
     context = context_of(framework="torchtitan", profile="2024")
     (name,) = context.traits.recompute.selected
     assert name.startswith("every_second_matmul")
@@ -103,9 +97,9 @@ def test_a_policy_that_excludes_others_is_the_only_set(context_of: Contexts) -> 
 
 
 def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
-    context: Context, columns_of: Columns
+    context: Context,
 ) -> None:
-    strategy = strategies_of(context, columns_of)
+    strategy = strategies_of(context)
     sets, options = options_of(context, strategy)
     pace = straggler_factor(context, strategy)
     bound = relaxed_of(context, strategy, sets, by_rate=True).bound
@@ -121,9 +115,9 @@ def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
 
 
 def test_relaxed_layers_that_are_all_selective_are_as_cheap_as_those_of_any_set(
-    context: Context, columns_of: Columns
+    context: Context,
 ) -> None:
-    strategy = strategies_of(context, columns_of)
+    strategy = strategies_of(context)
     sets, options = options_of(context, strategy)
     bound = relaxed_of(context, strategy, sets, by_rate=False).bound
     assert bound.added_s == pytest.approx(options.added_s.min(axis=0), rel=1e-12)
@@ -133,9 +127,9 @@ def test_relaxed_layers_that_are_all_selective_are_as_cheap_as_those_of_any_set(
 
 @pytest.mark.parametrize("by_rate", [True, False])
 def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
-    context: Context, columns_of: Columns, *, by_rate: bool
+    context: Context, *, by_rate: bool
 ) -> None:
-    strategy = strategies_of(context, columns_of)
+    strategy = strategies_of(context)
     model = stage_model(context, strategy)
     sets, options = options_of(context, strategy)
     bound = relaxed_of(context, strategy, sets, by_rate=by_rate).bound
@@ -152,10 +146,8 @@ def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
         assert (least <= kept * (1 + 1e-12)).all()
 
 
-def test_the_best_set_has_the_highest_rate_of_bytes_per_second(
-    context: Context, columns_of: Columns
-) -> None:
-    strategy = strategies_of(context, columns_of)
+def test_the_best_set_has_the_highest_rate_of_bytes_per_second(context: Context) -> None:
+    strategy = strategies_of(context)
     sets, options = options_of(context, strategy)
     pace = straggler_factor(context, strategy)
     relaxed = relaxed_of(context, strategy, sets, by_rate=True)

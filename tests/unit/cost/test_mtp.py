@@ -1,11 +1,11 @@
 """Multi-token prediction on the stage of the head: time, memory, policies, and the search."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from contexts import context_of, strategy_of
 
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
@@ -17,13 +17,12 @@ from planner.search.search import search
 from planner.search.space.narrow import read_narrowing
 from planner.spec.strategy import Strategy
 
-Contexts = Callable[..., Context]
 LAYERS = (12, 12, 12, 10)
 NONE, ALL = (0, 0, 0, 0), LAYERS
 POLICIES = {"none": (NONE, NONE), "selective": (ALL, NONE), "full": (NONE, ALL)}
 
 
-def glm(context_of: Contexts, number: int) -> Context:
+def glm(number: int) -> Context:
     return context_of(
         model="glm-4.5-air",
         cluster="8xdgx-h100",
@@ -34,7 +33,7 @@ def glm(context_of: Contexts, number: int) -> Context:
 
 
 @pytest.fixture(params=POLICIES)
-def layout(strategy_of: Callable[..., Strategy], request: Any) -> Strategy:
+def layout(request: Any) -> Strategy:
     selective, full = POLICIES[request.param]
     return strategy_of(
         dp=8,
@@ -51,8 +50,8 @@ def layout(strategy_of: Callable[..., Strategy], request: Any) -> Strategy:
     )
 
 
-def test_only_the_stage_of_the_head_grows(context_of: Contexts, layout: Strategy) -> None:
-    before, after = (price(glm(context_of, number), layout) for number in (0, 1))
+def test_only_the_stage_of_the_head_grows(layout: Strategy) -> None:
+    before, after = (price(glm(number), layout) for number in (0, 1))
     for figure in (StageModel.time_s, StageModel.peak_bytes):
         grown = (figure(after.model, *after.split) - figure(before.model, *before.split))[0]
         assert grown[-1] > 0
@@ -60,10 +59,8 @@ def test_only_the_stage_of_the_head_grows(context_of: Contexts, layout: Strategy
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_items_add_up_to_time_and_memory(
-    context_of: Contexts, layout: Strategy, number: int
-) -> None:
-    context = glm(context_of, number)
+def test_items_add_up_to_time_and_memory(layout: Strategy, number: int) -> None:
+    context = glm(number)
     subject, last = price(context, layout), layout.pp - 1
     peak = subject.model.peak_bytes(*subject.split)[0, last]
     ledger = stage_ledger(subject, last)
@@ -74,41 +71,35 @@ def test_items_add_up_to_time_and_memory(
     assert found.stage_time(last)["compute.mtp"].exposed_s > 0
 
 
-def test_two_take_twice_what_one_does(context_of: Contexts, layout: Strategy) -> None:
-    zero, one, two = (price(glm(context_of, number), layout) for number in (0, 1, 2))
+def test_two_take_twice_what_one_does(layout: Strategy) -> None:
+    zero, one, two = (price(glm(number), layout) for number in (0, 1, 2))
     seconds = [float(each.model.last_s[0]) for each in (zero, one, two)]
     assert seconds[2] - seconds[1] == pytest.approx(seconds[1] - seconds[0], rel=1e-9)
     kept = [float(each.model.last_transient_bytes[0]) for each in (zero, one, two)]
     assert kept[2] - kept[1] == pytest.approx(kept[1] - kept[0], rel=1e-9)
 
 
-def test_a_block_is_recomputed_as_all_layers_are(
-    context_of: Contexts, strategy_of: Callable[..., Strategy], layout: Strategy
-) -> None:
+def test_a_block_is_recomputed_as_all_layers_are(layout: Strategy) -> None:
     bare = replace(layout, selective_layers_per_stage=NONE, recompute_layers_per_stage=NONE)
-    context = glm(context_of, 1)
+    context = glm(1)
     plain, under = price(context, bare).model, price(context, layout).model
     is_recomputed = any(layout.selective_layers_per_stage) or any(layout.recompute_layers_per_stage)
     assert (under.last_s[0] > plain.last_s[0]) == is_recomputed
     assert (under.last_transient_bytes[0] < plain.last_transient_bytes[0]) == is_recomputed
 
 
-def test_blocks_are_kept_where_only_some_layers_are_recomputed(
-    context_of: Contexts, layout: Strategy
-) -> None:
+def test_blocks_are_kept_where_only_some_layers_are_recomputed(layout: Strategy) -> None:
     """Megatron-Core's method ``block`` leaves them out."""
     some = replace(layout, selective_layers_per_stage=NONE, recompute_layers_per_stage=(3, 3, 3, 3))
     none = replace(some, recompute_layers_per_stage=NONE)
-    context = glm(context_of, 1)
+    context = glm(1)
     models = [price(context, each).model for each in (some, none)]
     assert models[0].last_transient_bytes[0] == models[1].last_transient_bytes[0]
     assert models[0].last_s[0] == models[1].last_s[0]
 
 
-def test_the_vocabulary_lies_on_the_last_stage_too(
-    context_of: Contexts, columns_of: Callable[..., Any], layout: Strategy
-) -> None:
-    zero, one = (price(glm(context_of, number), layout).parts for number in (0, 1))
+def test_the_vocabulary_lies_on_the_last_stage_too(layout: Strategy) -> None:
+    zero, one = (price(glm(number), layout).parts for number in (0, 1))
     vocab = zero.costs.at(zero.costs.vocab_params)
     assert np.array_equal(one.last_params - zero.last_params, vocab)
     whole = replace(
@@ -118,28 +109,26 @@ def test_the_vocabulary_lies_on_the_last_stage_too(
         selective_layers_per_stage=(46 * any(layout.selective_layers_per_stage),),
         recompute_layers_per_stage=(46 * any(layout.recompute_layers_per_stage),),
     )
-    alone = [price(glm(context_of, number), whole).parts.last_params for number in (0, 1)]
+    alone = [price(glm(number), whole).parts.last_params for number in (0, 1)]
     assert np.array_equal(*alone)
 
 
-def test_every_further_token_is_counted_as_a_layer_a_projection_and_a_head(
-    context_of: Contexts,
-) -> None:
+def test_every_further_token_is_counted_as_a_layer_a_projection_and_a_head() -> None:
     """As Megatron-LM counts: training/training.py, num_floating_point_operations."""
     zero, one, two = (
         model_flops_per_iteration(context.model, context.job, context.traits)
-        for context in (glm(context_of, number) for number in (0, 1, 2))
+        for context in (glm(number) for number in (0, 1, 2))
     )
     assert two.products - one.products == one.products - zero.products
-    model, tokens = glm(context_of, 0).model, 64 * 4096
+    model, tokens = glm(0).model, 64 * 4096
     around = 6.0 * tokens * model.hidden_size * (model.vocab_size + 2 * model.hidden_size)
     assert one.products - zero.products > around
     assert one.attention - zero.attention == pytest.approx(zero.attention / 46, rel=1e-12)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_a_search_finds_what_the_estimate_says(context_of: Contexts, recompute: str) -> None:
-    context = glm(context_of, 1)
+def test_a_search_finds_what_the_estimate_says(recompute: str) -> None:
+    context = glm(1)
     narrowing = read_narrowing(fix=(f"recompute={recompute}", "pp=4", "tp=2", "ep=8"))
     found = search(context, top=1, narrowing=narrowing).plans[0]
     own = estimate(context, found.strategy)

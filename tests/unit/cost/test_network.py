@@ -1,15 +1,14 @@
 """Collective times against the alpha-beta formulas written out."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
+from contexts import context_of
 
 from planner.collectives.cost import busbw_factor
 from planner.collectives.flat import ring_s, tree_all_reduce_s
-from planner.cost.context import Context
 from planner.cost.network import (
     broadcasts_s,
     collective_s,
@@ -25,7 +24,7 @@ ALPHA, BETA = 5e-6, 100e9
 
 
 @pytest.fixture
-def plain(context_of: Callable[..., Context]) -> ClusterSpec:
+def plain() -> ClusterSpec:
     """4 nodes of 8: no measured fits; 200 GB/s inside at 2 us, 25 GB/s per port at 10 us."""
     machines = context_of(cluster="4xdgx-h100").cluster
     accelerator = replace(machines.accelerator, collectives={})
@@ -81,7 +80,7 @@ def test_bus_bandwidth_factors_of_nccl_tests() -> None:
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(("num_bytes", "size"), [(1e9, 1), (0.0, 8), (0.0, 32), (0.0, 1)])
 def test_a_group_of_one_and_an_empty_message_cost_nothing(
-    collective: Collective, num_bytes: float, size: int, context_of: Callable[..., Context]
+    collective: Collective, num_bytes: float, size: int
 ) -> None:
     measured = context_of(cluster="4xdgx-h100").cluster
     local = min(size, 8)
@@ -179,9 +178,7 @@ def test_a_domain_takes_the_measured_fit_of_its_accelerator(plain: ClusterSpec) 
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_more_bytes_never_take_less_time(
-    collective: Collective, context_of: Callable[..., Context]
-) -> None:
+def test_more_bytes_never_take_less_time(collective: Collective) -> None:
     measured = context_of(cluster="4xdgx-h100").cluster
     num_bytes = np.logspace(0, 11, 200)
     for size, local in ((2, 2), (8, 8), (16, 8), (32, 8), (4, 1)):

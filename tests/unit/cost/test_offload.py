@@ -1,8 +1,8 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
@@ -25,7 +25,7 @@ from planner.spec.job import JobSpec
 
 
 @pytest.fixture
-def cluster(context_of: Callable[..., Context]) -> ClusterSpec:
+def cluster() -> ClusterSpec:
     """8 GPUs per node, 50 GB/s to each, NVMe at 40 GB/s read and 20 GB/s write."""
     machines = context_of().cluster
     return replace(
@@ -126,7 +126,7 @@ def _with(context: Context, **offload: object) -> Context:
     return replace(context, traits=replace(traits, offload=replace(traits.offload, **offload)))
 
 
-def test_gradients_that_are_waited_for_show_whole(context_of: Callable[..., Context]) -> None:
+def test_gradients_that_are_waited_for_show_whole() -> None:
     layout = {"zero_stage": 2}
     hidden, waited = (
         _estimate(
@@ -140,7 +140,7 @@ def test_gradients_that_are_waited_for_show_whole(context_of: Callable[..., Cont
     assert waited.iter_time_s > hidden.iter_time_s
 
 
-def test_a_step_beside_backward_shows_what_is_longer(context_of: Callable[..., Context]) -> None:
+def test_a_step_beside_backward_shows_what_is_longer() -> None:
     after, beside = (
         _estimate(
             _with(context_of(model="llama3-8b", seq_len=4096), host_step_beside=word), zero_stage=2
@@ -153,9 +153,7 @@ def test_a_step_beside_backward_shows_what_is_longer(context_of: Callable[..., C
     assert beside.time["offload.gradients"].exposed_s == 0.0
 
 
-def test_parameters_from_pageable_memory_hide_behind_nothing(
-    context_of: Callable[..., Context],
-) -> None:
+def test_parameters_from_pageable_memory_hide_behind_nothing() -> None:
     layout = {"zero_stage": 3, "offload": "optimizer+parameters:host", "global_batch": 32}
     pinned, loose = (
         _estimate(_with(context_of(), is_pinned=value), **layout).time["offload.parameters"]
@@ -166,9 +164,7 @@ def test_parameters_from_pageable_memory_hide_behind_nothing(
     assert pinned.exposed_s < pinned.busy_s
 
 
-def test_parameters_are_fetched_in_both_passes_of_every_micro_batch(
-    context_of: Callable[..., Context],
-) -> None:
+def test_parameters_are_fetched_in_both_passes_of_every_micro_batch() -> None:
     layout = {"zero_stage": 3, "offload": "optimizer+parameters:host"}
     context = replace(context_of(), traits=load_traits("deepspeed"))
     one, four = (
@@ -189,7 +185,7 @@ def test_parameters_are_fetched_in_both_passes_of_every_micro_batch(
     ],
 )
 def test_gradients_cross_the_link_as_often_as_the_framework_moves_them(
-    framework: str, stage: int, wanted: int, context_of: Callable[..., Context]
+    framework: str, stage: int, wanted: int
 ) -> None:
     context = replace(context_of(), traits=load_traits(framework))
     found = _estimate(context, zero_stage=stage, global_batch=8 * 16).time["offload.gradients"]
@@ -255,9 +251,7 @@ def test_the_worked_example_of_the_page() -> None:
     assert times["optimizer_step"].exposed_s == pytest.approx(5.17 + 0.13, abs=0.01)
 
 
-def test_deepspeed_stages_the_largest_gradient_on_the_device_below_stage_3(
-    context_of: Callable[..., Context],
-) -> None:
+def test_deepspeed_stages_the_largest_gradient_on_the_device_below_stage_3() -> None:
     # 128,256 x 4,096 elements of 2 bytes: temp_grad_buffer_for_gpu_offload.
     context = replace(context_of(model="llama3-8b"), traits=load_traits("deepspeed"))
     for stage in (1, 2):

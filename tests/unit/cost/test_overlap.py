@@ -1,9 +1,9 @@
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,10 +31,8 @@ from planner.cost.time_terms import (
     p2p_s,
     unoverlapped_all_to_all_s,
 )
-from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.strategy import Strategy
 
-Contexts = Callable[..., Context]
-Columns = Callable[..., StrategyColumns]
 SECONDS = st.floats(0.0, 10.0)
 SHARES = st.floats(0.0, 1.0)
 
@@ -43,7 +41,7 @@ def scalar(value: float) -> np.ndarray:
     return np.array(value)
 
 
-def test_24_channels_take_a_fifth_of_a_gpu(context_of: Contexts) -> None:
+def test_24_channels_take_a_fifth_of_a_gpu() -> None:
     a100 = context_of(cluster="1xdgx-a100-640").cluster.accelerator
     assert interference_fraction(24, a100) == pytest.approx(24 / 108)
     assert interference_fraction(1000, a100) == 1.0
@@ -119,7 +117,7 @@ def _with_buckets(context: Context, elements: float) -> Context:
     return replace(context, traits=replace(context.traits, overlap=overlap))
 
 
-def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(context_of: Contexts) -> None:
+def test_the_best_bucket_is_neither_the_smallest_nor_the_largest() -> None:
     # Small buckets pay latency, large ones show whole: exposed time has its least between.
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
     strategy = Strategy(
@@ -148,7 +146,7 @@ def test_the_best_bucket_is_neither_the_smallest_nor_the_largest(context_of: Con
     assert middle.exposed_s < largest.exposed_s
 
 
-def test_megatron_s_buckets_grow_with_the_ranks(context_of: Contexts, columns_of: Columns) -> None:
+def test_megatron_s_buckets_grow_with_the_ranks() -> None:
     columns = columns_of(dp=[8, 64, 64], pp=[1, 1, 4], vpp=[1, 1, 2])
     chunk = np.array([1e9, 1e9, 5e7])
     elements = bucket_elements(context_of(), columns, chunk, np.full(3, 2e7))
@@ -157,9 +155,7 @@ def test_megatron_s_buckets_grow_with_the_ranks(context_of: Contexts, columns_of
     assert fsdp.tolist() == [2e7, 2e7, 2e7]
 
 
-def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes() -> None:
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
     columns = columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4])
     parts = stage_parameters(context, columns)
@@ -170,9 +166,7 @@ def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes(
     assert (term.last.exposed_s[:, 1] == 0).all()
 
 
-def test_without_overlap_all_of_the_reduction_shows(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_without_overlap_all_of_the_reduction_shows() -> None:
     context = context_of(cluster="2xdgx-h100")
     overlap = replace(context.traits.overlap, overlaps_gradient_reduction=False)
     context = replace(context, traits=replace(context.traits, overlap=overlap))
@@ -184,9 +178,9 @@ def test_without_overlap_all_of_the_reduction_shows(
     assert layer[1] == pytest.approx(layer[0])
 
 
-def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_s_backwards(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_s_backwards() -> (
+    None
+):
     context = context_of(
         model="llama3-8b", framework="torchtitan", cluster="8xdgx-h100", seq_len=8192
     )
@@ -220,7 +214,7 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
     [("none", 2, False), ("interleaved", 1, False), ("interleaved", 2, True), ("all", 1, True)],
 )
 def test_transfers_hide_where_a_stage_has_another_chunk_to_compute(
-    mode: str, vpp: int, hides: bool, context_of: Contexts, columns_of: Columns
+    mode: str, vpp: int, hides: bool
 ) -> None:
     context = context_of()
     overlap = replace(context.traits.overlap, pipeline_p2p_overlap=mode)
@@ -234,9 +228,7 @@ def test_transfers_hide_where_a_stage_has_another_chunk_to_compute(
     assert (shown < 0.5 * link).all() if hides else (shown == link).all()
 
 
-def test_the_fill_of_a_pass_is_paid_once_whatever_the_layers(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_the_fill_of_a_pass_is_paid_once_whatever_the_layers() -> None:
     context = context_of(framework="torchtitan")
     columns = columns_of(dp=8, zero_stage=[2, 3])
     model = stage_model(context, columns)
@@ -288,9 +280,7 @@ def test_an_all_to_all_hides_behind_what_its_mode_puts_beside_it() -> None:
     assert exposed_all_to_all_s(comm, shared, other, "batches", 0.15) == pytest.approx(0.6)
 
 
-def test_ring_exchange_needs_sequence_parallelism(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_ring_exchange_needs_sequence_parallelism() -> None:
     def exposed(mode: str) -> list[float]:
         context = context_of(model="llama3.1-8b")
         overlap = replace(
@@ -315,7 +305,7 @@ def test_micro_batches_without_a_partner(num: int, pp: int, vpp: int, alone: flo
     assert float(found) == pytest.approx(alone)
 
 
-def test_an_only_micro_batch_hides_no_exchange(context_of: Contexts, columns_of: Columns) -> None:
+def test_an_only_micro_batch_hides_no_exchange() -> None:
     context = context_of(model="mixtral-8x7b", cluster="1xdgx-h100")
     overlap = replace(context.traits.overlap, expert_all_to_all_overlap="batches")
     beside = replace(context, traits=replace(context.traits, overlap=overlap))
@@ -336,9 +326,7 @@ def test_an_only_micro_batch_hides_no_exchange(context_of: Contexts, columns_of:
     assert not unoverlapped_all_to_all_s(stage_parameters(context, layout)).any()
 
 
-def test_gradient_passes_move_what_is_held_and_what_is_owned(
-    context_of: Callable[..., Context],
-) -> None:
+def test_gradient_passes_move_what_is_held_and_what_is_owned() -> None:
     # 1e9 held at 12 bytes and 1.25e8 owned at 18: 14.25e9 bytes.
     accelerator = context_of().cluster.accelerator
     rate = accelerator.hbm_bytes_per_s * accelerator.memory_bound_fraction

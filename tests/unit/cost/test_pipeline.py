@@ -1,10 +1,10 @@
 """Schedules priced from layer costs: what they fill, where they put the head, the simulation."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -19,7 +19,6 @@ from planner.cost.time_terms import tied_embedding_s
 from planner.schedules import dualpipe, zero_bubble
 from planner.spec.strategy import Strategy
 
-Contexts = Callable[..., Context]
 SCHEDULES = (
     ("1f1b", 1),
     ("1f1b", 2),
@@ -43,7 +42,7 @@ def laid_out(context: Context, schedule: str, vpp: int, pp: int = 4) -> tuple[Co
 
 
 @pytest.fixture
-def context(context_of: Contexts) -> Context:
+def context() -> Context:
     return context_of(model="llama3-8b", cluster="4xh100-sxm", global_batch=16, seq_len=2048)
 
 
@@ -137,7 +136,7 @@ def test_ledgers_add_up_to_the_peaks_under_every_schedule(context: Context) -> N
         assert total == pytest.approx(items.iter_time_s)
 
 
-def test_tied_embeddings_need_no_reduction_in_a_v(context_of: Contexts) -> None:
+def test_tied_embeddings_need_no_reduction_in_a_v() -> None:
     context = context_of(model="llama3-8b", cluster="4xh100-sxm", global_batch=16)
     context = replace(context, model=replace(context.model, tied_embeddings=True))
     straight, folded = (subject(context, *which) for which in (("zb-h1", 1), ("zb-v", 2)))

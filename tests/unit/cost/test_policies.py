@@ -1,10 +1,10 @@
 """What layers cost under each policy for their saved activations; parts of offloaded states."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of
 
 from planner.answers.layout import requested, resolve
 from planner.cost.buffers import offload_buffer_bytes
@@ -18,11 +18,9 @@ from planner.cost.stage import OFFLOADED, StageModel, all_stages
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.time_terms import straggler_factor
-from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.units import Array
 
-Contexts = Callable[..., Context]
-Columns = Callable[..., StrategyColumns]
 HOST = OFFLOAD_CODES.index("optimizer:host")
 PERCENTS = [1, 25, 50, 75, 100]
 
@@ -46,7 +44,7 @@ def offloaded_counts(layers: Array) -> Array:
 @pytest.mark.parametrize("bytes_per_s", [1e9, 2e10, 5e10, 1e12])
 @pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3"])
 def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
-    model: str, bytes_per_s: float, context_of: Contexts, columns_of: Columns
+    model: str, bytes_per_s: float
 ) -> None:
     # pp 1, n layers: n max(compute, transfer) in both passes, and what the first layer's way
     # cannot hide, min(compute, transfer); the rest of the stage as ever.
@@ -66,9 +64,7 @@ def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
     assert float(seconds[0, 0]) == pytest.approx(expected, rel=1e-12)
 
 
-def test_activations_move_behind_the_parameters_on_the_same_link(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_activations_move_behind_the_parameters_on_the_same_link() -> None:
     # ZeRO-3 with parameters in host memory: a pass takes the longer of compute and both transfers.
     plain = with_activation_offload(context_of(framework="deepspeed"), "yes")
     code = OFFLOAD_CODES.index("optimizer+parameters:host")
@@ -86,9 +82,7 @@ def test_activations_move_behind_the_parameters_on_the_same_link(
         assert per_layer == pytest.approx(pace * expected, rel=1e-12)
 
 
-def test_the_host_holds_what_layers_save_of_every_micro_batch_in_flight(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_the_host_holds_what_layers_save_of_every_micro_batch_in_flight() -> None:
     # 1F1B, 4 stages: 4, 3, 2, 1 micro-batches in flight, 32h bytes and 4 per head a token.
     context = with_activation_offload(context_of(), "yes")
     stage = stage_model(context, columns_of(pp=4, num_micro_batches=16))
@@ -107,9 +101,7 @@ def test_the_host_holds_what_layers_save_of_every_micro_batch_in_flight(
     assert buffers[0, :3].tolist() == [2 * per_layer] * 3
 
 
-def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers() -> None:
     context = context_of(model="mixtral-8x7b")
     columns = columns_of(tp=[1, 2], num_micro_batches=16)
     stage, parts = stage_model(context, columns), stage_parameters(context, columns)
@@ -124,18 +116,14 @@ def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers(
 
 
 @pytest.mark.parametrize("framework", ["deepspeed", "torchtitan", "accelerate"])
-def test_without_activation_offload_an_offloaded_layer_is_like_any_other(
-    framework: str, context_of: Contexts, columns_of: Columns
-) -> None:
+def test_without_activation_offload_an_offloaded_layer_is_like_any_other(framework: str) -> None:
     context = context_of(framework=framework, model="llama3-8b")
     columns = columns_of(dp=[1, 8], zero_stage=2, num_micro_batches=4)
     assert not offers_activation_offload(context, columns).any()
     assert_nothing_moves(stage_model(context, columns), np.full((2, 1), 32.0))
 
 
-def test_megatron_offloads_no_activations_under_pipelining(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_megatron_offloads_no_activations_under_pipelining() -> None:
     context = context_of(model="deepseek-v3", cluster="4xdgx-h100")
     columns = columns_of(pp=[1, 2, 4], tp=8)
     assert offers_activation_offload(context, columns).tolist() == [True, False, False]
@@ -143,9 +131,7 @@ def test_megatron_offloads_no_activations_under_pipelining(
     assert_nothing_moves(stage_model(context, columns_of(pp=2, tp=8)), layers)
 
 
-def test_where_host_memory_is_unknown_no_activations_go_there(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_where_host_memory_is_unknown_no_activations_go_there() -> None:
     context = context_of()
     node = replace(context.cluster.node, host_memory_bytes=None)
     unknown = replace(context, cluster=replace(context.cluster, node=node))
@@ -161,9 +147,7 @@ def assert_nothing_moves(stage: StageModel, layers: Array) -> None:
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
-def test_states_move_to_the_host_in_proportion(
-    zero_stage: int, context_of: Contexts, columns_of: Columns
-) -> None:
+def test_states_move_to_the_host_in_proportion(zero_stage: int) -> None:
     context = context_of(framework="deepspeed")
     part = columns_of(dp=8, zero_stage=zero_stage, offload=HOST, offload_percent=PERCENTS)
     ends = columns_of(dp=8, zero_stage=zero_stage, offload=[0, HOST])
@@ -179,9 +163,7 @@ def test_states_move_to_the_host_in_proportion(
     assert whole.host[full] > whole.host[none] == 0.0
 
 
-def test_the_step_of_partly_offloaded_states_is_the_weighted_sum(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_the_step_of_partly_offloaded_states_is_the_weighted_sum() -> None:
     # Device: bytes the optimizer moves through HBM; host: Adam on the node's CPUs.
     context = context_of()
     columns = columns_of(dp=8, zero_stage=1, offload=HOST, offload_percent=PERCENTS)
@@ -200,9 +182,7 @@ def test_the_step_of_partly_offloaded_states_is_the_weighted_sum(
     assert ends == pytest.approx(share * ends[-1], rel=1e-12)
 
 
-def test_an_offload_of_nothing_and_of_a_part_differ_by_the_percentage_in_the_ledger(
-    context_of: Contexts,
-) -> None:
+def test_an_offload_of_nothing_and_of_a_part_differ_by_the_percentage_in_the_ledger() -> None:
     def host_bytes(**request: object) -> float:
         layout = requested(dp=8, zero_stage=1, **request)  # type: ignore[arg-type]
         return estimate(*resolve(context_of(), layout)).memory.host_bytes
@@ -227,7 +207,7 @@ MIXED: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b", "deepseek-v3"])
-def test_many_estimates_at_once_are_those_of_each_alone(model: str, context_of: Contexts) -> None:
+def test_many_estimates_at_once_are_those_of_each_alone(model: str) -> None:
     context = context_of(model=model, cluster="4xdgx-h100", global_batch=64, seq_len=4096)
     # 61 layers make no 4 chunks, and mixtures need sequence parallelism beside tp.
     part = {"tp": 2, "sequence_parallel": model != "llama3-8b", "recompute": "selective"}
@@ -243,7 +223,7 @@ def test_many_estimates_at_once_are_those_of_each_alone(model: str, context_of: 
     assert together[::-1] == estimates(context, strategies[::-1])
 
 
-def test_named_modules_are_priced_as_if_the_profile_selected_them(context_of: Contexts) -> None:
+def test_named_modules_are_priced_as_if_the_profile_selected_them() -> None:
     context = context_of(model="llama3-8b")
     (strategy,) = plans_of(context, [{"tp": 8, "recompute": "selective"}])
     for module in context.traits.recompute.modules:

@@ -1,9 +1,8 @@
 """Whole replicas, weights trained in 16 bits, and the moment the optimizer steps."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from contexts import columns_of
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -14,7 +13,7 @@ from planner.cost.stage_model import price
 from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, Precision
-from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.strategy import Strategy
 from planner.spec.traits import traits_at_precision
 
 MODEL = load_model("llama3.2-1b")
@@ -30,14 +29,14 @@ PARAMS = 1_235_814_400
     ],
 )
 def test_replicas_keep_fp32_weights_and_buckets_beside_gradients(
-    columns_of: Callable[..., StrategyColumns], precision: Precision, dp: int, num_bytes: float
+    precision: Precision, dp: int, num_bytes: float
 ) -> None:
     states = traits_at_precision(load_traits("accelerate", "ddp"), precision).states
     found = state_bytes(columns_of(zero_stage=0, dp=dp), states, np.array([1.0]))
     assert float(found.device[0]) == num_bytes
 
 
-def test_buckets_hold_25_mib_of_fp32(columns_of: Callable[..., StrategyColumns]) -> None:
+def test_buckets_hold_25_mib_of_fp32() -> None:
     context = context_of("ddp")
     found = bucket_elements(context, columns_of(dp=2), np.array([1e9]), np.array([6e7]))
     assert float(found[0]) * 4 == 25 * 2**20

@@ -1,13 +1,12 @@
 """The stage model and the estimate built on it, on small models and hand-worked relations."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of, small_model
 
 from planner.cost.buffers import communicator_bytes
-from planner.cost.context import Context
 from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.estimate import estimate
 from planner.cost.flops import model_flops_per_iteration
@@ -16,11 +15,7 @@ from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import offloads
 from planner.cost.topology import group_of
-from planner.spec.model import ModelSpec
 from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
-
-Columns = Callable[..., StrategyColumns]
-Contexts = Callable[..., Context]
 
 
 def strategy_of(**changes: object) -> Strategy:
@@ -53,7 +48,7 @@ def counts_of(*, full: np.ndarray) -> np.ndarray:
     return np.stack([0.0 * full, full, 0.0 * full])
 
 
-def test_full_recomputation_costs_one_more_forward(context_of: Contexts) -> None:
+def test_full_recomputation_costs_one_more_forward() -> None:
     # Forward : backward is about 1 : 2, so full recomputation adds about a third of a layer.
     context = context_of(model="gpt3-175b", cluster="16xdgx-h100", seq_len=2048)
     model = stage_model(context, context_columns(tp=1, pp=16, num_micro_batches=16))
@@ -66,7 +61,7 @@ def context_columns(**values: int) -> StrategyColumns:
     return replace(strategy_of(), **values).columns()  # type: ignore[arg-type]
 
 
-def test_selective_recomputation_costs_a_few_percent(context_of: Contexts) -> None:
+def test_selective_recomputation_costs_a_few_percent() -> None:
     # arXiv 2205.05198, table 4: 22B model, selective recomputation adds 4-7 % (7 % of forward).
     context = context_of(
         model="korthikanti-22b", profile="classic", cluster="1xdgx-a100-640", seq_len=2048
@@ -78,7 +73,7 @@ def test_selective_recomputation_costs_a_few_percent(context_of: Contexts) -> No
     assert 0.25 < float(share[FULL]) < 0.45
 
 
-def test_recomputing_flash_attention_drops_only_the_log_sum_exp(context_of: Contexts) -> None:
+def test_recomputing_flash_attention_drops_only_the_log_sum_exp() -> None:
     # s 1024, 16 heads of 4 bytes: the scores are never kept.
     model = stage_model(context_of(), context_columns())
     assert model.policies.added_s[SELECTIVE, 0] > 0
@@ -86,9 +81,7 @@ def test_recomputing_flash_attention_drops_only_the_log_sum_exp(context_of: Cont
     assert float(dropped) == 1024 * 16 * 4
 
 
-def test_stage_memory_by_hand(
-    context_of: Contexts, small_model: Callable[..., ModelSpec], columns_of: Columns
-) -> None:
+def test_stage_memory_by_hand() -> None:
     # tp 1, pp 1, no dp, 4 layers of h 1024, s 1024, ffn 4096, flash, no dropout:
     # params per layer 12h² + 13h (biases 3h + h + 4h + h, two norms of 2h); 18 bytes each.
     # Embedding and head (untied) V·h each, padded 32000 -> 32000; final norm 2h.
@@ -110,17 +103,13 @@ def test_stage_memory_by_hand(
     assert float(peak[0, 0]) == pytest.approx(1.05 * float(allocated[0, 0]) + 1e9)
 
 
-def test_communicators_are_counted_per_group_of_more_than_one(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_communicators_are_counted_per_group_of_more_than_one() -> None:
     columns = columns_of(dp=[1, 2, 2, 2], tp=[1, 1, 4, 4], pp=[1, 1, 1, 2])
     extra = communicator_bytes(context_of(), columns)
     assert extra.tolist() == pytest.approx([0, 6e8, 12e8, 18e8])
 
 
-def test_activations_in_flight_fall_from_first_to_last_stage(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_activations_in_flight_fall_from_first_to_last_stage() -> None:
     # 1F1B, p = 4, m = 16: stage i holds 4 - i micro-batches; stages 1 and 2 have no ends and
     # differ by exactly one layer's activations.
     model = stage_model(context_of(), columns_of(pp=4, num_micro_batches=16))
@@ -130,9 +119,7 @@ def test_activations_in_flight_fall_from_first_to_last_stage(
     assert bytes_[1] - bytes_[2] == pytest.approx(float(model.saved_bytes[0]))
 
 
-def test_iteration_time_is_makespan_tail_and_constant(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_iteration_time_is_makespan_tail_and_constant() -> None:
     model = stage_model(context_of(), columns_of(pp=2, dp=2, num_micro_batches=8))
     args = (rows(3, 1), counts_of(full=rows(1, 0)))
     first, last = model.time_s(*args)[0].tolist()
@@ -146,7 +133,7 @@ def test_iteration_time_is_makespan_tail_and_constant(
     assert total == pytest.approx(expected + tail + float(model.constant_s[0]))
 
 
-def test_a_stage_fits_up_to_the_last_byte(context_of: Contexts, columns_of: Columns) -> None:
+def test_a_stage_fits_up_to_the_last_byte() -> None:
     context = context_of()
     model = stage_model(context, columns_of())
     args = (rows(4), counts_of(full=rows(0)))
@@ -155,12 +142,12 @@ def test_a_stage_fits_up_to_the_last_byte(context_of: Contexts, columns_of: Colu
     assert not replace(model, usable_bytes=peak * (1 - 1e-9)).fits(*args).any()
 
 
-def test_the_margin_is_taken_off_the_devices_memory(context_of: Contexts) -> None:
+def test_the_margin_is_taken_off_the_devices_memory() -> None:
     context = replace(context_of(hbm_bytes=80e9), margin_fraction=0.1)
     assert stage_model(context, context_columns()).usable_bytes == pytest.approx(72e9)
 
 
-def test_host_memory_limits_offloaded_states(context_of: Contexts, columns_of: Columns) -> None:
+def test_host_memory_limits_offloaded_states() -> None:
     context = context_of(framework="deepspeed")
     code = OFFLOAD_CODES.index("optimizer:host")
     columns = columns_of(dp=8, zero_stage=1, offload=[0, code])
@@ -179,9 +166,7 @@ def test_host_memory_limits_offloaded_states(context_of: Contexts, columns_of: C
     assert poor.fits(np.array([[4.0], [4.0]])).tolist() == [True, False]
 
 
-def test_zero_changes_what_is_reduced_and_gathered_and_when(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_zero_changes_what_is_reduced_and_gathered_and_when() -> None:
     context = context_of(framework="deepspeed")
     columns = columns_of(dp=8, zero_stage=[0, 1, 2, 3])
     params = np.full(4, 1e9)
@@ -195,15 +180,13 @@ def test_zero_changes_what_is_reduced_and_gathered_and_when(
     assert costs.layer_backward[:2].tolist() == [0.0, 0.0]
 
 
-def test_one_replica_reduces_nothing(context_of: Contexts, columns_of: Columns) -> None:
+def test_one_replica_reduces_nothing() -> None:
     parts = stage_parameters(context_of(framework="deepspeed"), columns_of(zero_stage=[0, 1, 2, 3]))
     for name in ("reduce", "gather", "layer_forward", "layer_backward"):
         assert (getattr(parts.dp, name) == 0).all()
 
 
-def test_experts_are_reduced_and_updated_over_dp_over_ep_only(
-    context_of: Contexts, columns_of: Columns
-) -> None:
+def test_experts_are_reduced_and_updated_over_dp_over_ep_only() -> None:
     # Mixtral, dp 8: at ep 8 every rank holds its own expert, which nobody else has: its gradients
     # are not reduced, and all of its optimizer states are its own; memory says 12 bytes, too.
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", global_batch=64)
@@ -218,17 +201,12 @@ def test_experts_are_reduced_and_updated_over_dp_over_ep_only(
 
 
 @pytest.mark.parametrize("pp", [1, 2])
-def test_a_tied_vocabulary_is_copied_to_the_last_of_several_stages(
-    pp: int,
-    context_of: Contexts,
-    columns_of: Columns,
-    small_model: Callable[..., ModelSpec],
-) -> None:
+def test_a_tied_vocabulary_is_copied_to_the_last_of_several_stages(pp: int) -> None:
     parts = stage_parameters(context_of(model=small_model(tied_embeddings=True)), columns_of(pp=pp))
     assert float(parts.last_params[0]) == 2 * 1024 + (pp > 1) * 32000 * 1024
 
 
-def test_mfu_and_throughput_follow_from_the_iteration_time(context_of: Contexts) -> None:
+def test_mfu_and_throughput_follow_from_the_iteration_time() -> None:
     context = context_of(global_batch=16, seq_len=1024)
     result = estimate(context, strategy_of(dp=2, num_micro_batches=8))
     assert result.tokens_per_s == pytest.approx(16 * 1024 / result.iter_time_s)

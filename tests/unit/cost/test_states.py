@@ -1,17 +1,16 @@
 """Bytes of weights, gradients and optimizer against the numbers of the ZeRO papers."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of
 
 from planner.cost.states import shard_degree, state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.spec.traits import StateTraits
 
-Columns = Callable[..., StrategyColumns]
 GB = 1e9
 ZERO_PAPER = StateTraits(
     weight_bytes=2,
@@ -65,7 +64,7 @@ def total_per_param(traits: StateTraits, columns: StrategyColumns) -> np.ndarray
     return state_bytes(columns, traits, shard_degree(columns, traits)).device
 
 
-def test_zero_stages_of_7_5_billion_parameters_on_64_gpus(columns_of: Columns) -> None:
+def test_zero_stages_of_7_5_billion_parameters_on_64_gpus() -> None:
     # arXiv 1910.02054, figure 1. Psi = 7.5 B, N = 64:
     #   none  (2 + 2 + 12) Psi               = 16      * 7.5 = 120   GB
     #   1     (2 + 2 + 12/64) Psi            =  4.1875 * 7.5 =  31.4 GB
@@ -76,7 +75,7 @@ def test_zero_stages_of_7_5_billion_parameters_on_64_gpus(columns_of: Columns) -
     assert gigabytes.round(1).tolist() == [120.0, 31.4, 16.6, 1.9]
 
 
-def test_adam_in_mixed_precision_for_175_billion_parameters(columns_of: Columns) -> None:
+def test_adam_in_mixed_precision_for_175_billion_parameters() -> None:
     # 175 B * 4 bytes = 700 GB each for fp32 weights, momentum, variance; * 2 bytes = 350 GB each
     # for fp16 weights and gradients; together 2,800 GB.
     state = state_bytes(columns_of(), ZERO_PAPER, np.ones(1))
@@ -87,19 +86,19 @@ def test_adam_in_mixed_precision_for_175_billion_parameters(columns_of: Columns)
     assert state.host.tolist() == [0.0]
 
 
-def test_megatron_distributed_optimizer_takes_6_plus_12_over_d(columns_of: Columns) -> None:
+def test_megatron_distributed_optimizer_takes_6_plus_12_over_d() -> None:
     # Megatron-LM's page: 18 bytes without it, 6 + 12/d with it; d = 8 gives 7.5.
     traits = load_traits("megatron").states
     columns = columns_of(dp=8, zero_stage=[0, 1])
     assert total_per_param(traits, columns).tolist() == [18.0, 7.5]
 
 
-def test_deepspeed_stage_1_takes_4_plus_16_over_d(columns_of: Columns) -> None:
+def test_deepspeed_stage_1_takes_4_plus_16_over_d() -> None:
     # fp32 gradient partition beside the 12 bytes: 4 + (12 + 4)/8 = 6.
     assert total_per_param(load_traits("deepspeed").states, columns_of(dp=8, zero_stage=1)) == 6.0
 
 
-def test_fsdp_shards_everything_over_dp_times_cp(columns_of: Columns) -> None:
+def test_fsdp_shards_everything_over_dp_times_cp() -> None:
     # torchtitan: the fp32 shard serves as the weight: (0 + 4 + 12) / (dp 4 * cp 2) = 2.
     traits = load_traits("torchtitan").states
     columns = columns_of(dp=4, cp=2, zero_stage=3)
@@ -107,11 +106,11 @@ def test_fsdp_shards_everything_over_dp_times_cp(columns_of: Columns) -> None:
     assert total_per_param(traits, columns) == 2.0
 
 
-def test_without_merging_only_dp_shards(columns_of: Columns) -> None:
+def test_without_merging_only_dp_shards() -> None:
     assert shard_degree(columns_of(dp=4, cp=2), ZERO_PAPER) == 4.0
 
 
-def test_under_pipelining_fsdp_keeps_weights_and_gradients_whole(columns_of: Columns) -> None:
+def test_under_pipelining_fsdp_keeps_weights_and_gradients_whole() -> None:
     # pp 2: 2 + 4 + 12/8 = 7.5; pp 1: weights whole at stage 2 (2), gradients 4/8, 12/8 -> 4.
     traits = load_traits("torchtitan").states
     columns = columns_of(dp=8, zero_stage=2, pp=[2, 1])
@@ -135,23 +134,21 @@ def test_under_pipelining_fsdp_keeps_weights_and_gradients_whole(columns_of: Col
     ],
 )
 def test_offload_moves_bytes_and_loses_none(
-    code: str, stage: int, device: float, host: float, columns_of: Columns
+    code: str, stage: int, device: float, host: float
 ) -> None:
     columns = columns_of(dp=8, zero_stage=stage, offload=OFFLOAD_CODES.index(code))
     state = state_bytes(columns, ZERO_PAPER, np.array([8.0]))
     assert (float(state.device[0]), float(state.host[0])) == (device, host)
 
 
-def test_a_sharded_gradient_copy_exists_only_from_stage_1_on(columns_of: Columns) -> None:
+def test_a_sharded_gradient_copy_exists_only_from_stage_1_on() -> None:
     # 16 without ZeRO; with N = 4: 2 + 2 + (12 + 4)/4 = 8.
     traits = replace(ZERO_PAPER, sharded_gradient_bytes=4)
     columns = columns_of(dp=4, zero_stage=[0, 1])
     assert total_per_param(traits, columns).tolist() == [16.0, 8.0]
 
 
-def test_copies_made_group_by_group_are_not_kept_per_parameter_under_stage_3(
-    columns_of: Columns,
-) -> None:
+def test_copies_made_group_by_group_are_not_kept_per_parameter_under_stage_3() -> None:
     # N = 4: 2 + (2 + 12 + 4)/4 = 6.5 under stage 2, (2 + 2 + 12)/4 = 4 under stage 3.
     # On a host all groups have their copy: (12 + 4 + 2)/4 = 4.5.
     traits = replace(ZERO_PAPER, sharded_gradient_bytes=4, zero3_step_elements=1e9)

@@ -1,9 +1,9 @@
 """The slices of an iteration: they fill it on every stage, and hold no more than the estimate."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -21,7 +21,6 @@ from planner.cost.timeline import (
     timeline,
 )
 
-Contexts = Callable[..., Context]
 SCHEDULES = (
     ("1f1b", 1),
     ("1f1b", 2),
@@ -42,7 +41,7 @@ def subject(context: Context, schedule: str, vpp: int, **layout: object) -> Pric
 
 
 @pytest.fixture
-def context(context_of: Contexts) -> Context:
+def context() -> Context:
     return context_of(model="llama3-8b", cluster="4xh100-sxm", global_batch=16, seq_len=2048)
 
 

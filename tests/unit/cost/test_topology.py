@@ -1,10 +1,10 @@
 """Groups of ranks on nodes of 8: tp innermost, then cp, then dp, then pp."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of, context_of
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -32,21 +32,12 @@ def placed(axis: str, strategy: StrategyColumns, context: Context) -> tuple[int,
         ("pp", 2, 1, 2),  # outermost, stride 64
     ],
 )
-def test_groups_of_128_ranks(
-    axis: str,
-    size: int,
-    local: int,
-    domains: int,
-    context_of: Callable[..., Context],
-    columns_of: Callable[..., StrategyColumns],
-) -> None:
+def test_groups_of_128_ranks(axis: str, size: int, local: int, domains: int) -> None:
     context = context_of(cluster="16xdgx-h100")
     assert placed(axis, columns_of(**DEGREES), context) == (size, local, domains)
 
 
-def test_whole_experts_lie_on_the_ranks_of_tensor_parallelism_too(
-    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_whole_experts_lie_on_the_ranks_of_tensor_parallelism_too() -> None:
     # tp 4, cp 2, dp 8: 64 ranks, etp 1. ep 16 takes two nodes of neighbours, replicas are 16 apart.
     context, columns = context_of(cluster="16xdgx-h100"), columns_of(**DEGREES | {"ep": 16}, etp=1)
     assert placed("etp", columns, context) == (1, 1, 1)
@@ -55,9 +46,7 @@ def test_whole_experts_lie_on_the_ranks_of_tensor_parallelism_too(
     assert int(columns.expert_dp[0]) == 4
 
 
-def test_data_parallel_neighbours_share_a_node_when_tp_is_small(
-    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_data_parallel_neighbours_share_a_node_when_tp_is_small() -> None:
     # tp 2: stride 2, 4 replicas per node, 16 replicas touch 4 nodes.
     assert placed("dp_shard", columns_of(tp=2, dp=16), context_of(cluster="4xdgx-h100")) == (
         16,
@@ -66,27 +55,21 @@ def test_data_parallel_neighbours_share_a_node_when_tp_is_small(
     )
 
 
-def test_a_domain_wider_than_a_node_holds_more_ranks(
-    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_a_domain_wider_than_a_node_holds_more_ranks() -> None:
     # NVL72: tp 8 and dp 8 are 64 ranks of one NVLink domain of 72.
     context = context_of(cluster="18xgb200-tray")
     assert context.cluster.node.scale_up.num_accelerators == 72
     assert placed("dp_shard", columns_of(tp=8, dp=8), context) == (8, 8, 1)
 
 
-def test_no_more_ranks_are_local_than_the_cluster_has(
-    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_no_more_ranks_are_local_than_the_cluster_has() -> None:
     machines = context_of().cluster
     scale_up = replace(machines.node.scale_up, num_accelerators=64)
     wide = replace(machines, node=replace(machines.node, scale_up=scale_up))
     assert group_of("dp_shard", columns_of(dp=16), wide).local == 8
 
 
-def test_groups_of_columns_are_placed_row_by_row(
-    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_groups_of_columns_are_placed_row_by_row() -> None:
     group = group_of(
         "dp_shard", columns_of(tp=[1, 2, 8], dp=8), context_of(cluster="8xdgx-h100").cluster
     )
@@ -95,9 +78,7 @@ def test_groups_of_columns_are_placed_row_by_row(
     assert group.size.tolist() == np.full(3, 8).tolist()
 
 
-def test_members_are_counted_inside_every_level(
-    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_members_are_counted_inside_every_level() -> None:
     # Frontier: packages of 2, nodes of 8, groups of 1024. tp 2 and dp 1024, stride 2.
     cluster = context_of(cluster="frontier").cluster
     group = group_of("dp_shard", columns_of(tp=2, dp=1024), cluster)
@@ -116,20 +97,14 @@ def test_members_are_counted_inside_every_level(
     ],
 )
 def test_the_placement_decides_which_axis_shares_a_node(
-    axis: str,
-    usual: int,
-    pp_inside: int,
-    context_of: Callable[..., Context],
-    columns_of: Callable[..., StrategyColumns],
+    axis: str, usual: int, pp_inside: int
 ) -> None:
     cluster = context_of(cluster="16xdgx-h100").cluster
     both = columns_of(tp=2, dp=16, pp=4, placement=[0, 1])
     assert group_of(axis, both, cluster).local.tolist() == [usual, pp_inside]
 
 
-def test_a_part_of_a_group_is_its_nearest_members(
-    context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_a_part_of_a_group_is_its_nearest_members() -> None:
     cluster = context_of(cluster="frontier").cluster
     group = group_of("dp_shard", columns_of(dp=2048), cluster)
     inside = group.part(group.local)
@@ -145,12 +120,7 @@ def test_a_part_of_a_group_is_its_nearest_members(
     ],
 )
 def test_groups_on_a_torus_fill_dimension_after_dimension(
-    tp: int,
-    dp: int,
-    tp_spans: list[int],
-    dp_spans: list[int],
-    context_of: Callable[..., Context],
-    columns_of: Callable[..., StrategyColumns],
+    tp: int, dp: int, tp_spans: list[int], dp_spans: list[int]
 ) -> None:
     cluster = context_of(cluster="16xtpu-v4-host").cluster
     assert cluster.domain.dims == (4, 4, 4)
@@ -171,19 +141,14 @@ def test_groups_on_a_torus_fill_dimension_after_dimension(
     ],
 )
 def test_a_group_that_lies_across_nodes_has_its_smallest_piece_in_one(
-    cluster: str,
-    axis: str,
-    degrees: dict[str, int],
-    local: int,
-    context_of: Callable[..., Context],
-    columns_of: Callable[..., StrategyColumns],
+    cluster: str, axis: str, degrees: dict[str, int], local: int
 ) -> None:
     found = placed(axis, columns_of(**degrees), context_of(cluster=cluster))
     assert found[1] == local
 
 
 @pytest.fixture
-def context(context_of: Callable[..., Context]) -> Context:
+def context() -> Context:
     return context_of(model="mixtral-8x7b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
 
 

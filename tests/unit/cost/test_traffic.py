@@ -5,17 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
-from planner.cost.context import Context
 from planner.cost.stage_model import PricedStrategy, price
 from planner.cost.traffic import Messages, Traffic, traffic_of, why_no_traffic
 
-Contexts = Callable[..., Context]
-
 
 @pytest.fixture
-def subject(context_of: Contexts) -> Callable[..., PricedStrategy]:
+def subject() -> Callable[..., PricedStrategy]:
     def build(
         model: str = "llama3-8b", framework: str = "megatron", **layout: Any
     ) -> PricedStrategy:

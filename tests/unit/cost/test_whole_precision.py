@@ -1,10 +1,10 @@
 """Training in fp32 and TF32: everything in 4 bytes, no master copy beside the weights."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import columns_of
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -22,7 +22,7 @@ from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.layers.op import FlashAttention, Gemm
 from planner.spec.job import JobSpec, Precision, element_bytes
-from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.strategy import Strategy
 from planner.spec.traits import traits_at_precision
 
 CLUSTER = load_cluster("2xa100-sxm-80")
@@ -67,7 +67,7 @@ def strategy(zero_stage: int) -> Strategy:
     ],
 )
 def test_weights_gradients_and_states_take_four_bytes_each(
-    columns_of: Callable[..., StrategyColumns], framework: str, stage: int, num_bytes: float
+    framework: str, stage: int, num_bytes: float
 ) -> None:
     traits = traits_at_precision(load_traits(framework), "fp32").states
     columns = columns_of(zero_stage=stage, dp=2)

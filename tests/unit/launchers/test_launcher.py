@@ -1,9 +1,9 @@
 """Nodes of a plan: as many as it uses, and only where ranks keep their order."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from contexts import context_of, strategy_of
 
 from planner.launchers.launcher import MAX_NAME, allocation_of, host_problems, job_name
 
@@ -19,13 +19,7 @@ from planner.launchers.launcher import MAX_NAME, allocation_of, host_problems, j
     ],
 )
 def test_only_the_nodes_used_are_asked_for(
-    context_of: Any,
-    strategy_of: Any,
-    cluster: str,
-    gpus: int,
-    nodes: int,
-    per_node: int,
-    exclusive: bool,
+    cluster: str, gpus: int, nodes: int, per_node: int, exclusive: bool
 ) -> None:
     plan = context_of(cluster=cluster), strategy_of(dp=gpus)
     found = allocation_of(*plan)
@@ -38,14 +32,12 @@ def test_only_the_nodes_used_are_asked_for(
     ("cluster", "gpus", "words"),
     [("4xdgx-h100", 12, "given 12 GPUs"), ("1xgb200-nvl72", 72, "rack of several hosts")],
 )
-def test_ranks_without_equal_hosts_are_refused(
-    context_of: Any, strategy_of: Any, cluster: str, gpus: int, words: str
-) -> None:
+def test_ranks_without_equal_hosts_are_refused(cluster: str, gpus: int, words: str) -> None:
     (problem,) = host_problems(context_of(cluster=cluster), strategy_of(dp=gpus))
     assert words in problem
 
 
-def test_all_that_is_wrong_with_hosts_is_told(context_of: Any, strategy_of: Any) -> None:
+def test_all_that_is_wrong_with_hosts_is_told() -> None:
     assert len(host_problems(context_of(cluster="2xgb200-nvl72"), strategy_of(dp=100))) == 2
 
 
@@ -58,6 +50,6 @@ def test_all_that_is_wrong_with_hosts_is_told(context_of: Any, strategy_of: Any)
         ("x" * 80, "x" * MAX_NAME),
     ],
 )
-def test_job_names_are_labels(context_of: Any, model: str, name: str) -> None:
+def test_job_names_are_labels(model: str, name: str) -> None:
     context = context_of()
     assert job_name(replace(context, model=replace(context.model, name=model))) == name

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
+from contexts import context_of, strategy_of
+from fake_format import FAKE_EMITTED
 
 from planner.catalog.models import load_model
 from planner.check.check import check_file
@@ -37,10 +39,10 @@ def expected(nodes: int, per_node: int, rank: int, address: str) -> list[str]:
 
 
 @pytest.fixture
-def made(context_of: Any, strategy_of: Any, fake_emitted: Emitted) -> Any:
+def made() -> Any:
     """Files of a launcher for a plan on so many GPUs of nodes of eight."""
 
-    def make(name: str, *, gpus: int = 16, emitted: Emitted = fake_emitted, **changes: Any) -> Any:
+    def make(name: str, *, gpus: int = 16, emitted: Emitted = FAKE_EMITTED, **changes: Any) -> Any:
         context = context_of(**{"cluster": "4xdgx-h100", **changes})
         files = load_launcher(name).files(emitted, context, strategy_of(dp=gpus))
         return {file.name: file for file in files}
@@ -59,8 +61,8 @@ def test_the_same_plan_gives_the_same_bytes(made: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_a_variable_nobody_sets_is_a_defect(made: Any, fake_emitted: Emitted, name: str) -> None:
-    broken = replace(fake_emitted, command=("${SCRIPT}", "${FORGOTTEN}"))
+def test_a_variable_nobody_sets_is_a_defect(made: Any, name: str) -> None:
+    broken = replace(FAKE_EMITTED, command=("${SCRIPT}", "${FORGOTTEN}"))
     with pytest.raises(ValueError, match="FORGOTTEN"):
         made(name, emitted=broken)
 
@@ -74,21 +76,19 @@ def test_scripts_parse(made: Any, written: Any, bash: Any, name: str) -> None:
 
 
 def test_torchrun_gets_its_words_from_any_folder(
-    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+    made: Any, written: Any, program: Any, bash: Any
 ) -> None:
     program("torchrun", PRINT)
-    folder = written((*fake_emitted.files, *made("torchrun").values()))
+    folder = written((*FAKE_EMITTED.files, *made("torchrun").values()))
     node = {"SCRIPT": "my train.py", "DATA": "/data", "NODE_RANK": "1", "MASTER_ADDR": "first"}
     done = bash(str(folder / "launch.sh"), environment=node)
     assert done.stderr == ""
     assert done.stdout.splitlines() == expected(2, 8, 1, "first")
 
 
-def test_one_node_needs_no_address(
-    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
-) -> None:
+def test_one_node_needs_no_address(made: Any, written: Any, program: Any, bash: Any) -> None:
     program("torchrun", PRINT)
-    folder = written((*fake_emitted.files, *made("torchrun", gpus=4).values()))
+    folder = written((*FAKE_EMITTED.files, *made("torchrun", gpus=4).values()))
     done = bash(str(folder / "launch.sh"))
     assert done.stdout.splitlines() == expected(1, 4, 0, "127.0.0.1")
 
@@ -108,11 +108,11 @@ def test_all_missing_variables_are_named_before_anything_starts(
 
 
 def test_a_launcher_of_the_framework_replaces_torchrun(
-    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+    made: Any, written: Any, program: Any, bash: Any
 ) -> None:
     program("accelerate", PRINT)
     own = ("accelerate", "launch", "--machine_rank", "${NODE_RANK}", "--at=${MASTER_ADDR}")
-    emitted = replace(fake_emitted, own_launcher=own)
+    emitted = replace(FAKE_EMITTED, own_launcher=own)
     files = made("torchrun", gpus=8, emitted=emitted)
     assert "torchrun" not in files["launch.sh"].text
     done = bash(str(written((*emitted.files, *files.values())) / "launch.sh"))
@@ -121,11 +121,9 @@ def test_a_launcher_of_the_framework_replaces_torchrun(
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_what_launchers_set_is_never_asked_of_the_user(
-    made: Any, fake_emitted: Emitted, name: str
-) -> None:
-    variables = {**fake_emitted.variables, "NODE_RANK": "a rank", "MASTER_PORT": "a port"}
-    emitted = replace(fake_emitted, variables=variables)
+def test_what_launchers_set_is_never_asked_of_the_user(made: Any, name: str) -> None:
+    variables = {**FAKE_EMITTED.variables, "NODE_RANK": "a rank", "MASTER_PORT": "a port"}
+    emitted = replace(FAKE_EMITTED, variables=variables)
     assert made(name, emitted=emitted) == made(name)
 
 
@@ -136,12 +134,12 @@ for node in 0 1; do SLURM_NODEID=$node "${@:3}"; done
 
 
 def test_slurm_starts_every_node_with_its_rank(
-    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+    made: Any, written: Any, program: Any, bash: Any
 ) -> None:
     program("torchrun", PRINT)
     program("srun", SRUN)
     program("scontrol", '[[ "$*" == "show hostnames n[7-8]" ]] && printf "n7\\nn8\\n"')
-    folder = written((*fake_emitted.files, *made("slurm").values()))
+    folder = written((*FAKE_EMITTED.files, *made("slurm").values()))
     environment = {"SCRIPT": "my train.py", "DATA": "/data", "SLURM_JOB_NODELIST": "n[7-8]"}
     done = bash("launch.sbatch", environment=environment, folder=folder)
     assert done.stderr == ""
@@ -220,7 +218,7 @@ def test_a_trainjob_asks_for_the_vendors_resource(made: Any, cluster: str, resou
     ],
 )
 def test_accelerators_without_a_name_are_refused_beside_all_else(
-    context_of: Any, strategy_of: Any, name: str, cluster: str, message: str
+    name: str, cluster: str, message: str
 ) -> None:
     launcher, context = load_launcher(name), context_of(cluster=cluster)
     (problem,) = launcher.problems(context, strategy_of(dp=2))
@@ -230,7 +228,7 @@ def test_accelerators_without_a_name_are_refused_beside_all_else(
 
 @pytest.mark.parametrize("node", ["dgx-h100", "dgx-b200", "pcie-8x-rtx5090", "hgx-rubin"])
 def test_planners_check_has_no_words_for_the_script_that_planner_wrote(
-    context_of: Any, strategy_of: Any, written: Any, node: str
+    written: Any, node: str
 ) -> None:
     context = context_of(model=load_model("llama3.2-1b"), cluster=f"1x{node}")
     plan = strategy_of(dp=4, tp=2, num_micro_batches=4, layers_per_stage=(16,))
@@ -241,20 +239,18 @@ def test_planners_check_has_no_words_for_the_script_that_planner_wrote(
     assert check_file(str(folder / "launch.sh"), asked).findings == ()
 
 
-def test_kubernetes_refuses_files_too_large_for_an_argument(
-    made: Any, fake_emitted: Emitted
-) -> None:
-    config = replace(fake_emitted.files[0], text="x" * MAX_SCRIPT_BYTES)
+def test_kubernetes_refuses_files_too_large_for_an_argument(made: Any) -> None:
+    config = replace(FAKE_EMITTED.files[0], text="x" * MAX_SCRIPT_BYTES)
     with pytest.raises(ExpressError, match="at most 65536 bytes"):
-        made("kubernetes", emitted=replace(fake_emitted, files=(config,)))
+        made("kubernetes", emitted=replace(FAKE_EMITTED, files=(config,)))
 
 
 def test_skypilot_starts_every_node_with_its_rank(
-    made: Any, written: Any, program: Any, bash: Any, fake_emitted: Emitted
+    made: Any, written: Any, program: Any, bash: Any
 ) -> None:
     program("torchrun", PRINT)
     files = made("skypilot")
-    folder = written((*fake_emitted.files, *files.values()))
+    folder = written((*FAKE_EMITTED.files, *files.values()))
     task = yaml.safe_load(files["task.yaml"].text)
     assert task["num_nodes"] == 2
     assert task["resources"] == {"accelerators": "H100:8"}

@@ -3,11 +3,11 @@
 GPT-3 shapes: s = 2048, b = 1, h = 12288, a = 96; sbh = 25,165,824 bytes, 5as/h = 80.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import shape_of
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
@@ -15,7 +15,6 @@ from planner.layers.block import head_op, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.spec.model import ModelSpec
 
-Shapes = Callable[..., LayerShape]
 SBH = 2048.0 * 12288
 SCORES = 5.0 * 96 * 2048 / 12288  # 5as/h = 80
 
@@ -39,7 +38,7 @@ def saved(ops: dict[str, Op]) -> float:
     return float(np.sum([op.saved_bytes[0] for op in ops.values()]))
 
 
-def test_a_block_saves_sbh_times_34_plus_5as_over_h(gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_a_block_saves_sbh_times_34_plus_5as_over_h(gpt3: ModelSpec) -> None:
     # 34 + 80 = 114
     ops = ops_of(gpt3, shape_of(seq_len=2048))
     assert saved_sbh(ops) == pytest.approx(34 + SCORES)
@@ -47,30 +46,26 @@ def test_a_block_saves_sbh_times_34_plus_5as_over_h(gpt3: ModelSpec, shape_of: S
 
 
 @pytest.mark.parametrize("micro_batch", [2, 4])
-def test_activations_grow_with_the_micro_batch(
-    micro_batch: int, gpt3: ModelSpec, shape_of: Shapes
-) -> None:
+def test_activations_grow_with_the_micro_batch(micro_batch: int, gpt3: ModelSpec) -> None:
     ops = ops_of(gpt3, shape_of(seq_len=2048, micro_batch=micro_batch))
     assert saved_sbh(ops) == pytest.approx(114 * micro_batch)
 
 
 @pytest.mark.parametrize("t", [2, 4, 8])
-def test_tensor_parallelism_leaves_10_sbh_whole(t: int, gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_tensor_parallelism_leaves_10_sbh_whole(t: int, gpt3: ModelSpec) -> None:
     # sbh (10 + 24/t + 5as/(ht)); t = 8: 10 + 3 + 10 = 23
     ops = ops_of(gpt3, shape_of(seq_len=2048, tp=t))
     assert saved_sbh(ops) == pytest.approx(10 + (24 + SCORES) / t)
 
 
 @pytest.mark.parametrize("t", [2, 4, 8])
-def test_sequence_parallelism_divides_everything_by_t(
-    t: int, gpt3: ModelSpec, shape_of: Shapes
-) -> None:
+def test_sequence_parallelism_divides_everything_by_t(t: int, gpt3: ModelSpec) -> None:
     # t = 8: 114/8 = 14.25
     ops = ops_of(gpt3, shape_of(seq_len=2048, tp=t, sp=1))
     assert saved_sbh(ops) == pytest.approx((34 + SCORES) / t)
 
 
-def test_attention_saves_11_sbh_plus_5abs2(gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_attention_saves_11_sbh_plus_5abs2(gpt3: ModelSpec) -> None:
     # Input of qkv 2, q and k 4, v 2, input of the output projection 2, dropout mask 1 = 11.
     # The norm op holds the layernorm's own input (2 sbh, counted with the layernorms), the
     # input of qkv (2) and the mask (1).
@@ -81,20 +76,20 @@ def test_attention_saves_11_sbh_plus_5abs2(gpt3: ModelSpec, shape_of: Shapes) ->
     assert float(ops["attention_core"].saved_bytes[0]) == 5.0 * 96 * 2048**2
 
 
-def test_mlp_saves_19_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_mlp_saves_19_sbh(gpt3: ModelSpec) -> None:
     # Input 2, pre-activation 8, activation 8, mask 1 = 19; the norm's own input is 2 more.
     ops = ops_of(gpt3, shape_of(seq_len=2048))
     names = ("mlp_norm", "mlp_up", "mlp_activation", "mlp_down")
     assert saved_sbh(ops, *names) - 2 == pytest.approx(19)
 
 
-def test_the_two_layernorms_save_4_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_the_two_layernorms_save_4_sbh(gpt3: ModelSpec) -> None:
     # 34 = 11 + 19 + 4: what is left of the block are the inputs of the two norms.
     ops = ops_of(gpt3, shape_of(seq_len=2048))
     assert saved_sbh(ops) - SCORES - 11 - 19 == pytest.approx(4)
 
 
-def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec) -> None:
     # arXiv 2205.05198, table 2: 34 sbh remain.
     ops = ops_of(gpt3, shape_of(seq_len=2048))
     assert [name for name, op in ops.items() if op.selective_fraction] == ["attention_core"]
@@ -102,7 +97,7 @@ def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec, shape_of
     assert saved_sbh(kept) == pytest.approx(34)
 
 
-def test_torchtitans_op_policy_keeps_every_second_matmul(shape_of: Shapes) -> None:
+def test_torchtitans_op_policy_keeps_every_second_matmul() -> None:
     # Llama-3-8B: 8h + 2·kv + 2·ffn + 4·heads bytes per token, counted from its saved tensors.
     model = load_model("llama3-8b")
     shape = shape_of(seq_len=8192)
@@ -113,7 +108,7 @@ def test_torchtitans_op_policy_keeps_every_second_matmul(shape_of: Shapes) -> No
         assert kept == 8 * 4096 + num_kv * 2 * 1024 + 2 * 14336 + 4 * 32
 
 
-def test_a_compiled_block_does_not_keep_the_down_projection(shape_of: Shapes) -> None:
+def test_a_compiled_block_does_not_keep_the_down_projection() -> None:
     model, shape = load_model("llama3-8b"), shape_of(seq_len=8192)
     kept = {
         profile: float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
@@ -123,19 +118,19 @@ def test_a_compiled_block_does_not_keep_the_down_projection(shape_of: Shapes) ->
     assert kept["eager"] - kept["current"] == 2 * 4096
 
 
-def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec) -> None:
     # No masks (34 - 2), no scores, 4 bytes per head and token: 4·96/12288 = 0.03125.
     ops = ops_of(gpt3, shape_of(seq_len=2048), "current")
     assert saved_sbh(ops) == pytest.approx(32.03125)
 
 
-def test_context_parallelism_divides_activations(gpt3: ModelSpec, shape_of: Shapes) -> None:
+def test_context_parallelism_divides_activations(gpt3: ModelSpec) -> None:
     whole = ops_of(gpt3, shape_of(seq_len=2048), "current")
     half = ops_of(gpt3, shape_of(seq_len=2048, cp=2), "current")
     assert saved(half) == pytest.approx(saved(whole) / 2)
 
 
-def test_a_gated_block_of_llama_by_hand(shape_of: Shapes) -> None:
+def test_a_gated_block_of_llama_by_hand() -> None:
     # Llama-2-7B, s = 4096, h = 4096, 32 heads of 128, ffn 11008, flash, no dropout.
     # Per token: norms 2·4·4096 = 32768; q, k, v 3·4096·2 = 24576; log-sum-exp 32·4 = 128;
     # output input 4096·2 = 8192; gate, up, product 3·11008·2 = 66048: 131,712 bytes.
@@ -143,9 +138,7 @@ def test_a_gated_block_of_llama_by_hand(shape_of: Shapes) -> None:
     assert saved(ops) == 4096 * 131_712
 
 
-def test_the_loss_keeps_6_bytes_per_logit_in_the_classic_profile(
-    gpt3: ModelSpec, shape_of: Shapes
-) -> None:
+def test_the_loss_keeps_6_bytes_per_logit_in_the_classic_profile(gpt3: ModelSpec) -> None:
     # Vocabulary 50257 padded to a multiple of 128·8 = 51200; per rank 6400 logits a token:
     # 6·6400 (16-bit logits and the softmax in fp32); the final norm's input and output 4·12288.
     traits = load_traits("megatron", "classic")
@@ -153,7 +146,7 @@ def test_the_loss_keeps_6_bytes_per_logit_in_the_classic_profile(
     assert float(op.saved_bytes[0]) == 2048 * (6 * 6400 + 4 * 12288)
 
 
-def test_an_expert_layer_saves_by_token_expert_pair(shape_of: Shapes) -> None:
+def test_an_expert_layer_saves_by_token_expert_pair() -> None:
     # Mixtral-8x7B, top-2 of 8, h = 4096, ffn 14336, s = 4096: 8192 pairs of
     # 3·14336·2 + 4096·2 = 94,208 bytes; the same for any ep when balanced.
     model = load_model("mixtral-8x7b")
@@ -164,7 +157,7 @@ def test_an_expert_layer_saves_by_token_expert_pair(shape_of: Shapes) -> None:
         assert float(ops["router"].saved_bytes[0]) == 4096 * 8 * 12
 
 
-def test_the_busiest_rank_of_experts_keeps_more_where_experts_are_split(shape_of: Shapes) -> None:
+def test_the_busiest_rank_of_experts_keeps_more_where_experts_are_split() -> None:
     model = load_model("mixtral-8x7b")
 
     def kept(name: str, ep: int, imbalance: float) -> float:

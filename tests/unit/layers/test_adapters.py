@@ -1,10 +1,10 @@
 """Frozen layers and the adapters beside them, by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import shape_of
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
@@ -16,7 +16,6 @@ from planner.layers.parameters import count_parameters
 from planner.spec.training import FULL, QUANTISED_BYTES, TARGETS, Mode, Target, Training
 from planner.spec.traits import FrameworkTraits
 
-Shapes = Callable[..., LayerShape]
 RANK = 16
 LLAMA = load_model("llama3.1-8b")
 TOKENS = 1024.0
@@ -26,7 +25,7 @@ def trained(mode: Mode, targets: tuple[Target, ...] = TARGETS) -> FrameworkTrait
     return with_training(load_traits("accelerate"), Training(mode=mode, rank=RANK, targets=targets))
 
 
-def ops_of(shape_of: Shapes, traits: FrameworkTraits) -> dict[str, Op]:
+def ops_of(traits: FrameworkTraits) -> dict[str, Op]:
     (group,) = layer_groups(LLAMA, shape_of(), traits)
     return {op.name: op for op in group.ops}
 
@@ -47,9 +46,9 @@ def test_adapters_have_as_many_parameters_as_peft_prints(
     assert adapter_params(load_model(model), training) == params
 
 
-def test_only_adapters_are_trained_and_all_other_weights_are_stored(shape_of: Shapes) -> None:
+def test_only_adapters_are_trained_and_all_other_weights_are_stored() -> None:
     traits = trained("lora")
-    ops = ops_of(shape_of, traits).values()
+    ops = ops_of(traits).values()
     ends = [build(LLAMA, shape_of(), traits) for build in (embedding_op, head_op)]
     params = sum(float(op.params[0]) for op in ops)
     assert params * LLAMA.num_layers == adapter_params(LLAMA, traits.training)
@@ -59,16 +58,14 @@ def test_only_adapters_are_trained_and_all_other_weights_are_stored(shape_of: Sh
     assert stored == 2.0 * count_parameters(LLAMA)
 
 
-def test_linear_layers_of_a_4_bit_base_are_stored_in_4_bits_and_norms_in_16(
-    shape_of: Shapes,
-) -> None:
-    ops = ops_of(shape_of, trained("qlora"))
+def test_linear_layers_of_a_4_bit_base_are_stored_in_4_bits_and_norms_in_16() -> None:
+    ops = ops_of(trained("qlora"))
     assert ops["mlp_down"].frozen_bytes[0] == 4096 * 14336 * QUANTISED_BYTES
     assert ops["mlp_norm"].frozen_bytes[0] == 4096 * 2
 
 
-def test_each_use_of_a_4_bit_matrix_reads_it_and_writes_it_in_16_bits(shape_of: Shapes) -> None:
-    plain, rebuilt = (ops_of(shape_of, trained(mode))["mlp_down"] for mode in ("lora", "qlora"))
+def test_each_use_of_a_4_bit_matrix_reads_it_and_writes_it_in_16_bits() -> None:
+    plain, rebuilt = (ops_of(trained(mode))["mlp_down"] for mode in ("lora", "qlora"))
     moved = 4096 * 14336 * (QUANTISED_BYTES + 2.0)
     assert rebuilt.forward_bytes - plain.forward_bytes == moved
     assert rebuilt.backward_bytes - plain.backward_bytes == moved
@@ -76,8 +73,8 @@ def test_each_use_of_a_4_bit_matrix_reads_it_and_writes_it_in_16_bits(shape_of: 
     assert group.dequantised_bytes == 2.0 * 4096 * 14336
 
 
-def test_frozen_products_have_no_weight_gradient_and_adapters_do(shape_of: Shapes) -> None:
-    ops = ops_of(shape_of, trained("lora", ("q", "v")))
+def test_frozen_products_have_no_weight_gradient_and_adapters_do() -> None:
+    ops = ops_of(trained("lora", ("q", "v")))
     assert [gemm.is_frozen for gemm in ops["qkv"].gemms] == [True]
     assert [gemm.is_frozen for gemm in ops["adapters.q"].gemms] == [False, False]
     assert "adapters.k" not in ops
@@ -89,9 +86,9 @@ def with_kernels(traits: FrameworkTraits, **changes: object) -> FrameworkTraits:
     return replace(traits, kernels=replace(traits.kernels, **changes))
 
 
-def test_adapters_of_16_bits_cast_nothing_and_share_an_input(shape_of: Shapes) -> None:
-    wide = ops_of(shape_of, trained("lora"))
-    narrow = ops_of(shape_of, with_kernels(trained("lora"), adapters="16-bit"))
+def test_adapters_of_16_bits_cast_nothing_and_share_an_input() -> None:
+    wide = ops_of(trained("lora"))
+    narrow = ops_of(with_kernels(trained("lora"), adapters="16-bit"))
     less = wide["adapters.q"].forward_bytes - narrow["adapters.q"].forward_bytes
     assert less == 12.0 * TOKENS * 4096
     latent = 2.0 * TOKENS * RANK
@@ -101,39 +98,37 @@ def test_adapters_of_16_bits_cast_nothing_and_share_an_input(shape_of: Shapes) -
     assert narrow["adapters.o"].saved_bytes[0] == latent
 
 
-def test_dropout_keeps_a_byte_and_a_copy_of_each_input(shape_of: Shapes) -> None:
-    plain = ops_of(shape_of, trained("lora"))["adapters.down"]
-    dropped = ops_of(shape_of, with_kernels(trained("lora"), adapter_dropout=True))["adapters.down"]
+def test_dropout_keeps_a_byte_and_a_copy_of_each_input() -> None:
+    plain = ops_of(trained("lora"))["adapters.down"]
+    dropped = ops_of(with_kernels(trained("lora"), adapter_dropout=True))["adapters.down"]
     assert dropped.saved_bytes - plain.saved_bytes == TOKENS * 14336
     assert dropped.forward_bytes - plain.forward_bytes == 9.0 * TOKENS * 14336
     narrow = with_kernels(trained("lora"), adapter_dropout=True, adapters="16-bit")
-    value = ops_of(shape_of, narrow)["adapters.v"]
+    value = ops_of(narrow)["adapters.v"]
     assert value.saved_bytes == TOKENS * (3.0 * 4096 + 2.0 * RANK)
 
 
-def test_several_adapters_have_parameters_each_and_one_is_computed(shape_of: Shapes) -> None:
+def test_several_adapters_have_parameters_each_and_one_is_computed() -> None:
     one = trained("lora")
     four = replace(one, training=replace(one.training, num_adapters=4))
-    plain, many = (ops_of(shape_of, each)["adapters.q"] for each in (one, four))
+    plain, many = (ops_of(each)["adapters.q"] for each in (one, four))
     assert many.params == 4.0 * plain.params
     assert [gemm.flops for gemm in many.gemms] == [gemm.flops for gemm in plain.gemms]
     assert adapter_params(LLAMA, four.training) == 4 * adapter_params(LLAMA, one.training)
 
 
-def test_torchs_operations_rebuild_a_matrix_in_forward_only(shape_of: Shapes) -> None:
-    plain = ops_of(shape_of, trained("lora"))["mlp_down"]
-    rebuilt = ops_of(shape_of, with_kernels(trained("qlora"), dequantisation="operations"))
+def test_torchs_operations_rebuild_a_matrix_in_forward_only() -> None:
+    plain = ops_of(trained("lora"))["mlp_down"]
+    rebuilt = ops_of(with_kernels(trained("qlora"), dequantisation="operations"))
     down = rebuilt["mlp_down"]
     assert down.forward_bytes - plain.forward_bytes == 29.0 * 4096 * 14336
     assert down.backward_bytes == plain.backward_bytes
     assert down.small_kernels == (8.0, 0.0)
 
 
-def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_input(
-    shape_of: Shapes,
-) -> None:
-    full = ops_of(shape_of, load_traits("accelerate"))
-    frozen = ops_of(shape_of, trained("lora", ("down",)))
+def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_input() -> None:
+    full = ops_of(load_traits("accelerate"))
+    frozen = ops_of(trained("lora", ("down",)))
 
     def names(ops: dict[str, Op]) -> set[str]:
         return {tensor.name for op in ops.values() for tensor in op.saved}

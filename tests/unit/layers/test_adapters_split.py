@@ -1,10 +1,10 @@
 """Adapters of split matrices under Megatron-Bridge, by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import shape_of
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
@@ -15,7 +15,6 @@ from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.training import TARGET_GROUPS, TARGETS, Target, Training
 from planner.spec.traits import FrameworkTraits, traits_at_precision
 
-Shapes = Callable[..., LayerShape]
 LLAMA = load_model("llama3-70b")
 RANK, TOKENS = 16, 1024.0
 HIDDEN, QKV, FFN = 8192, 8192 + 2 * 1024, 28672
@@ -51,7 +50,7 @@ def sent(comms: tuple[Comm, ...]) -> list[tuple[str, float]]:
 )
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_each_rank_has_its_part_of_one_adapter_per_product(
-    shape_of: Shapes, targets: tuple[Target, ...], widths: list[int], tp: int
+    targets: tuple[Target, ...], widths: list[int], tp: int
 ) -> None:
     traits = trained(targets)
     ops = ops_of(shape_of(tp=tp), traits)
@@ -61,7 +60,7 @@ def test_each_rank_has_its_part_of_one_adapter_per_product(
     assert adapter_params(LLAMA, traits.training, joined=True) == whole
 
 
-def test_a_and_b_are_split_as_the_matrix_beside_them(shape_of: Shapes) -> None:
+def test_a_and_b_are_split_as_the_matrix_beside_them() -> None:
     ops = ops_of(shape_of(tp=4), trained())
     sides = {
         name: [(float(np.ravel(gemm.k)[0]), float(np.ravel(gemm.n)[0])) for gemm in op.gemms]
@@ -106,10 +105,7 @@ LATENT, STREAM = 2.0 * TOKENS * RANK, 2.0 * TOKENS * HIDDEN
     ],
 )
 def test_ranks_exchange_what_their_parts_lack(
-    shape_of: Shapes,
-    case: tuple[int, str, str],
-    forward: list[tuple[str, float]],
-    backward: list[tuple[str, float]],
+    case: tuple[int, str, str], forward: list[tuple[str, float]], backward: list[tuple[str, float]]
 ) -> None:
     sp, overlap, name = case
     op = ops_of(shape_of(tp=2, sp=sp), trained(overlap=overlap))[f"adapters.{name}"]
@@ -118,7 +114,7 @@ def test_ranks_exchange_what_their_parts_lack(
     assert not sent((*alone.comms[0], *alone.comms[1]))
 
 
-def test_a_frozen_layer_gathers_nothing_for_gradients_of_weights(shape_of: Shapes) -> None:
+def test_a_frozen_layer_gathers_nothing_for_gradients_of_weights() -> None:
     shape = shape_of(tp=2, sp=1)
     full = ops_of(shape, load_traits("megatron", "bridge"))["mlp_up"]
     frozen = ops_of(shape, trained(QKV_ONLY, "ring"))
@@ -129,13 +125,13 @@ def test_a_frozen_layer_gathers_nothing_for_gradients_of_weights(shape_of: Shape
     assert not embedding_op(LLAMA, shape, trained()).comms[1]
 
 
-def test_the_gather_of_an_adapted_product_is_not_cut_into_chunks(shape_of: Shapes) -> None:
+def test_the_gather_of_an_adapted_product_is_not_cut_into_chunks() -> None:
     ops = ops_of(shape_of(tp=2, sp=1), trained(QKV_ONLY, "ring"))
     assert [comm.is_waited_for for comm in ops["qkv"].comms[0]] == [True]
     assert [comm.is_waited_for for comm in ops["mlp_up"].comms[0]] == [False]
 
 
-def test_a_layer_keeps_the_whole_output_of_an_adapted_norm_and_no_other(shape_of: Shapes) -> None:
+def test_a_layer_keeps_the_whole_output_of_an_adapted_norm_and_no_other() -> None:
     shape = shape_of(tp=2, sp=1)
     saved = {
         tensor.name: float(np.ravel(tensor.num_bytes)[0])
@@ -151,7 +147,7 @@ def test_a_layer_keeps_the_whole_output_of_an_adapted_norm_and_no_other(shape_of
     assert rows["adapters.mlp_down"].saved_bytes == LATENT + TOKENS * FFN
 
 
-def test_in_fp8_adapters_and_what_attention_keeps_have_16_bits(shape_of: Shapes) -> None:
+def test_in_fp8_adapters_and_what_attention_keeps_have_16_bits() -> None:
     traits = traits_at_precision(trained(), "fp8")
     ops, plain = ops_of(shape_of(), traits), ops_of(shape_of(), trained())
     assert all(np.array_equal(op.saved_bytes, plain[name].saved_bytes) for name, op in ops.items())
@@ -160,7 +156,7 @@ def test_in_fp8_adapters_and_what_attention_keeps_have_16_bits(shape_of: Shapes)
     assert ops_of(shape_of(), trained(("o",)))["qkv"].gemms[0].follows_norm
 
 
-def test_recomputing_an_mlp_repeats_the_adapters_in_it(shape_of: Shapes) -> None:
+def test_recomputing_an_mlp_repeats_the_adapters_in_it() -> None:
     traits = trained()
     traits = replace(traits, recompute=replace(traits.recompute, selected=("mlp",)))
     ops = ops_of(shape_of(), traits)

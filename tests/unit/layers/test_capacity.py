@@ -1,18 +1,17 @@
 """Experts with a capacity, against figures by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import shape_of
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import moe_ops
-from planner.layers.op import LayerShape, Op, dispatched_token_fraction, kept_token_fraction
+from planner.layers.op import Op, dispatched_token_fraction, kept_token_fraction
 from planner.spec.traits import KernelTraits
 
-Shapes = Callable[..., LayerShape]
 IMBALANCE = 0.5
 KERNELS = load_traits("megatron").kernels
 
@@ -35,7 +34,7 @@ def limited(factor: float, *, pads: bool = False) -> KernelTraits:
     ],
 )
 def test_a_capacity_bounds_the_busiest_rank_and_padding_fills_all(
-    shape_of: Shapes, factor: float, pads: bool, received: list[float], sent: float
+    factor: float, pads: bool, received: list[float], sent: float
 ) -> None:
     shape = replace(shape_of(ep=1), ep=np.array([1.0, 8.0]), imbalance_fraction=IMBALANCE)
     traits = limited(factor, pads=pads)
@@ -43,7 +42,7 @@ def test_a_capacity_bounds_the_busiest_rank_and_padding_fills_all(
     assert dispatched_token_fraction(traits) == sent
 
 
-def test_products_memory_and_exchange_grow_with_the_padding(shape_of: Shapes) -> None:
+def test_products_memory_and_exchange_grow_with_the_padding() -> None:
     model = load_model("mixtral-8x7b")
 
     def ops(traits: KernelTraits, **degrees: int) -> dict[str, Op]:

@@ -1,20 +1,12 @@
-from collections.abc import Callable
-
 import pytest
+from contexts import shape_of, small_model
 
 from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
-from planner.layers.op import LayerShape
-from planner.spec.model import ModelSpec
 from planner.spec.traits import traits_at_precision
 
-Models = Callable[..., ModelSpec]
-Shapes = Callable[..., LayerShape]
 
-
-def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8(
-    small_model: Models, shape_of: Shapes
-) -> None:
+def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8() -> None:
     # Inputs of qkv and fc1 (norm outputs, h each), of the projection (h) and of fc2 (4h): 7h
     # elements per token lose one byte each.
     model = small_model()

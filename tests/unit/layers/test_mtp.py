@@ -1,8 +1,7 @@
 """Layers of multi-token prediction by hand: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
 
-from collections.abc import Callable
-
 import pytest
+from contexts import shape_of, small_model
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
@@ -11,7 +10,6 @@ from planner.layers.op import LayerShape, Op, total_bytes
 from planner.layers.parameters import count_mtp_parameters, count_parameters, mtp_params
 from planner.spec.model import ModelSpec
 
-Shapes = Callable[..., LayerShape]
 TRAITS = load_traits("megatron", "current")
 HIDDEN = 7168
 
@@ -20,9 +18,7 @@ def ops_of(model: ModelSpec, shape: LayerShape) -> dict[str, Op]:
     return {op.name: op for op in mtp_ops(model, shape, TRAITS)}
 
 
-def test_a_dense_model_adds_its_layer_two_norms_a_projection_and_a_final_norm(
-    small_model: Callable[..., ModelSpec],
-) -> None:
+def test_a_dense_model_adds_its_layer_two_norms_a_projection_and_a_final_norm() -> None:
     sizes = {"norm": "rmsnorm", "tied_embeddings": True}
     one, two = small_model(num_layers=1, **sizes), small_model(num_layers=2, **sizes)
     layer = count_parameters(two) - count_parameters(one)
@@ -46,22 +42,20 @@ def test_the_projection_is_split_over_tensor_parallel_ranks_and_norms_are_not() 
 
 
 @pytest.mark.parametrize("sp", [0, 1])
-def test_norms_keep_what_they_read_and_the_projection_what_they_join(
-    shape_of: Shapes, sp: int
-) -> None:
+def test_norms_keep_what_they_read_and_the_projection_what_they_join(sp: int) -> None:
     shape = shape_of(seq_len=4096, tp=4, sp=sp)
     projection = ops_of(load_model("deepseek-v3"), shape)["mtp_projection"]
     inputs_and_outputs = 2 * 2 * HIDDEN * 2
     assert float(projection.saved_bytes[0]) == 4096 * inputs_and_outputs / (4 if sp else 1)
 
 
-def test_the_projection_multiplies_twice_the_width_by_its_share(shape_of: Shapes) -> None:
+def test_the_projection_multiplies_twice_the_width_by_its_share() -> None:
     projection = ops_of(load_model("deepseek-v3"), shape_of(seq_len=4096, tp=4))["mtp_projection"]
     (gemm,) = projection.gemms
     assert float(gemm.flops[0]) == 2.0 * 4096 * 2 * HIDDEN * HIDDEN / 4
 
 
-def test_the_head_runs_again_and_holds_only_a_norm_more(shape_of: Shapes) -> None:
+def test_the_head_runs_again_and_holds_only_a_norm_more() -> None:
     model, shape = load_model("deepseek-v3"), shape_of(seq_len=4096)
     again, own = ops_of(model, shape)["mtp_head"], head_op(model, shape, TRAITS)
     assert again.gemms == own.gemms
@@ -70,6 +64,6 @@ def test_the_head_runs_again_and_holds_only_a_norm_more(shape_of: Shapes) -> Non
     assert float(ops_of(model, shape)["mtp_embedding"].params[0]) == 0
 
 
-def test_further_blocks_are_as_the_layers_behind_the_leading_ones(shape_of: Shapes) -> None:
+def test_further_blocks_are_as_the_layers_behind_the_leading_ones() -> None:
     kinds = layer_groups(load_model("deepseek-v3"), shape_of(seq_len=4096), TRAITS)
     assert [(kind.name, kind.num_layers) for kind in block_kinds(kinds)] == [("moe", 58)]

@@ -1,10 +1,10 @@
 """Parameters and FLOPs of the ops against the counts of the whole model."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import shape_of, small_model
 from forward_flops import forward_flops
 
 from planner.catalog import list_models
@@ -16,7 +16,6 @@ from planner.layers.parameters import count_parameters
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 
-Shapes = Callable[..., LayerShape]
 TRAITS = load_traits("torchtitan")  # Pads no vocabulary
 
 
@@ -28,14 +27,14 @@ def op_params(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> f
 
 
 @pytest.mark.parametrize("name", list_models())
-def test_params_of_all_ops_add_up_to_the_models(name: str, shape_of: Shapes) -> None:
+def test_params_of_all_ops_add_up_to_the_models(name: str) -> None:
     model = load_model(name)
     assert op_params(model, shape_of(seq_len=512), TRAITS) == count_parameters(model)
 
 
 @pytest.mark.parametrize("name", list_models())
 @pytest.mark.parametrize("tp", [2, 4, 8])
-def test_shards_together_hold_at_least_the_model(name: str, tp: int, shape_of: Shapes) -> None:
+def test_shards_together_hold_at_least_the_model(name: str, tp: int) -> None:
     model = load_model(name)
     share = op_params(model, shape_of(seq_len=512, tp=tp), TRAITS)
     assert share * tp >= count_parameters(model) * (1 - 1e-12)
@@ -45,7 +44,7 @@ def test_shards_together_hold_at_least_the_model(name: str, tp: int, shape_of: S
 @pytest.mark.parametrize(
     ("name", "num_mixtures"), [("mixtral-8x7b", 32), ("deepseek-v3", 58), ("qwen3-30b-a3b", 48)]
 )
-def test_experts_are_shared_out_over_ep(name: str, num_mixtures: int, shape_of: Shapes) -> None:
+def test_experts_are_shared_out_over_ep(name: str, num_mixtures: int) -> None:
     model = load_model(name)
 
     def experts(ep: int) -> float:
@@ -72,7 +71,7 @@ def test_experts_are_shared_out_over_ep(name: str, num_mixtures: int, shape_of: 
     ],
 )
 def test_vocabulary_is_padded_to_a_multiple_of_padding_times_tp(
-    vocab: int, tp: int, padding: int, padded: int, small_model: Callable[..., ModelSpec]
+    vocab: int, tp: int, padding: int, padded: int
 ) -> None:
     model = small_model(vocab_size=vocab)
     assert padded_vocab_size(model, np.array([tp]), padding) == padded
@@ -82,9 +81,7 @@ def test_a_gemm_counts_two_flops_per_multiply_add() -> None:
     assert Gemm(m=np.array(3.0), n=np.array(5.0), k=np.array(7.0), count=2).flops == 420
 
 
-def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attention(
-    small_model: Callable[..., ModelSpec], shape_of: Shapes
-) -> None:
+def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attention() -> None:
     # 2 · 12h² + 4sh per token with the whole square: h = 1024, s = 512.
     model = small_model()
     (group,) = layer_groups(model, shape_of(seq_len=512), load_traits("megatron"))
@@ -93,9 +90,7 @@ def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attenti
     assert float(flops[0]) == 512 * (24 * 1024**2 + 4 * 512 * 1024)
 
 
-def test_decoders_compute_half_of_the_square_encoders_all_of_it(
-    small_model: Callable[..., ModelSpec], shape_of: Shapes
-) -> None:
+def test_decoders_compute_half_of_the_square_encoders_all_of_it() -> None:
     for architecture, share in (("decoder", 0.5), ("encoder", 1.0)):
         model = replace(small_model(), architecture=architecture)
         (group,) = layer_groups(model, shape_of(), TRAITS)
@@ -103,9 +98,7 @@ def test_decoders_compute_half_of_the_square_encoders_all_of_it(
         assert attention.flops == attention.square_flops * share
 
 
-def test_unfused_attention_computes_the_whole_square(
-    small_model: Callable[..., ModelSpec], shape_of: Shapes
-) -> None:
+def test_unfused_attention_computes_the_whole_square() -> None:
     model, shape = small_model(), shape_of(seq_len=512, micro_batch=2)
     (group,) = layer_groups(model, shape, load_traits("megatron", "classic"))
     (core,) = (op for op in group.ops if op.name == "attention_core")
@@ -113,7 +106,7 @@ def test_unfused_attention_computes_the_whole_square(
     assert float(forward_flops(core)[0]) == 2 * 16 * 2 * (2 * 512**2 * 64)
 
 
-def test_rows_of_key_value_heads_are_split_when_tp_exceeds_them(shape_of: Shapes) -> None:
+def test_rows_of_key_value_heads_are_split_when_tp_exceeds_them() -> None:
     # Llama-3-8B: 32 query, 8 key/value heads of 128. tp 16: 1/16 of all rows each.
     (group,) = layer_groups(load_model("llama3-8b"), shape_of(tp=16), TRAITS)
     (qkv,) = (op for op in group.ops if op.name == "qkv")
@@ -124,9 +117,7 @@ def test_rows_of_key_value_heads_are_split_when_tp_exceeds_them(shape_of: Shapes
 @pytest.mark.parametrize(
     ("window", "step", "share"), [(0, 0, 0.0), (1024, 0, 1.0), (128, 2, 0.5), (1024, 6, 5 / 6)]
 )
-def test_every_nth_layer_sees_the_whole_sequence(
-    small_model: Callable[..., ModelSpec], window: int, step: int, share: float
-) -> None:
+def test_every_nth_layer_sees_the_whole_sequence(window: int, step: int, share: float) -> None:
     model = replace(small_model(), num_layers=12, sliding_window=window, full_attention_step=step)
     assert model.windowed_share == pytest.approx(share)
 
@@ -144,7 +135,7 @@ def expert_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape)
     ).reshape(2)
 
 
-def test_clamps_and_biases_of_experts_are_passes_of_their_own(shape_of: Shapes) -> None:
+def test_clamps_and_biases_of_experts_are_passes_of_their_own() -> None:
     # gpt-oss: 2,880 wide and hidden; 6 and 10 bytes of activation. Clamps move 16 and 20 at 1/1.6
     # of the pace of fused kernels. Of the second bias's 28 and 40, 14 and 24 are broadcast or
     # summed over tokens at 1/3.5 of it.
@@ -160,7 +151,7 @@ def test_clamps_and_biases_of_experts_are_passes_of_their_own(shape_of: Shapes) 
     assert expert_traffic(model, fused, shape) == pytest.approx([2880 * 6, 2880 * 10])
 
 
-def test_a_stash_moves_what_experts_keep_there_and_back(shape_of: Shapes) -> None:
+def test_a_stash_moves_what_experts_keep_there_and_back() -> None:
     # Mixtral-8x7B keeps 3·14336·2 + 4096·2 = 94,208 bytes of a pair: read and written each way.
     model, shape = load_model("mixtral-8x7b"), shape_of(ep=8)
     plain, stashed = (
@@ -170,7 +161,7 @@ def test_a_stash_moves_what_experts_keep_there_and_back(shape_of: Shapes) -> Non
     assert stashed - plain == pytest.approx([2 * 94_208, 2 * 94_208])
 
 
-def test_the_head_is_in_16_bits_unless_said(shape_of: Shapes) -> None:
+def test_the_head_is_in_16_bits_unless_said() -> None:
     model, shape = load_model("mixtral-8x7b"), shape_of()
     for in_8_bit in (False, True):
         traits = load_traits("megatron", settings=(("kernels.head_in_8_bit", in_8_bit),))
@@ -185,7 +176,7 @@ def qkv_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape) ->
     return (moved / shape.num_tokens).reshape(2)
 
 
-def test_scaled_rotation_is_a_pass_over_queries_and_keys(shape_of: Shapes) -> None:
+def test_scaled_rotation_is_a_pass_over_queries_and_keys() -> None:
     # gpt-oss: 64 query and 8 key heads of 64 for each of two ranks.
     traits, model, shape = load_traits("megatron"), load_model("gpt-oss-120b"), shape_of(tp=2)
     plain = replace(model, scaled_rotary=False)

@@ -1,9 +1,9 @@
 """Parameters of one rank: by hand, against whole models, and against the cost model."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import columns_of, context_of
 from rank_parameters import RankParameters, layer_kind, rank_parameters, stage_layers
 
 from planner.catalog import list_models
@@ -120,9 +120,7 @@ def priced(context: Context, columns: StrategyColumns, chunks: list[int], stage:
 
 
 @pytest.mark.parametrize("name", ORDERLY)
-def test_the_cost_model_prices_what_every_stage_holds(
-    name: str, context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_the_cost_model_prices_what_every_stage_holds(name: str) -> None:
     model = load_model(name)
     context = context_of(model=model)
     padding = context.traits.support.vocab_padding
@@ -140,9 +138,7 @@ def test_the_cost_model_prices_what_every_stage_holds(
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_the_cost_model_prices_what_all_stages_hold_together(
-    name: str, context_of: Callable[..., Context], columns_of: Callable[..., StrategyColumns]
-) -> None:
+def test_the_cost_model_prices_what_all_stages_hold_together(name: str) -> None:
     model = load_model(name)
     context = context_of(model=model)
     chunks = split(model.num_blocks, 4)

@@ -1,10 +1,10 @@
 """What Megatron's recompute modules drop and repeat, op by op."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from contexts import shape_of
 from forward_flops import forward_flops
 
 from planner.catalog.models import load_model
@@ -15,7 +15,6 @@ from planner.layers.op import LayerShape, Op
 from planner.spec.training import TARGETS, Mode, Training
 from planner.spec.traits import FrameworkTraits
 
-Shapes = Callable[..., LayerShape]
 SEQ_LEN = 2048
 
 
@@ -54,12 +53,12 @@ def repeated_flops_share(group: LayerGroup) -> float:
     return sum(float(op.selective_fraction) * flops(op) for op in group.ops) / total
 
 
-def test_no_module_drops_and_repeats_nothing(shape_of: Shapes) -> None:
+def test_no_module_drops_and_repeats_nothing() -> None:
     group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN))
     assert (dropped(group), repeated(group)) == (set(), {})
 
 
-def test_core_attention_drops_the_log_sum_exp_only(shape_of: Shapes) -> None:
+def test_core_attention_drops_the_log_sum_exp_only() -> None:
     # 32 heads of 4 bytes a token.
     group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "core_attn")
     assert dropped(group) == {"attention_core.log_sum_exp"}
@@ -67,13 +66,13 @@ def test_core_attention_drops_the_log_sum_exp_only(shape_of: Shapes) -> None:
     assert repeated(group) == {"attention_core": 1.0}
 
 
-def test_layernorm_drops_nothing_in_a_dense_block(shape_of: Shapes) -> None:
+def test_layernorm_drops_nothing_in_a_dense_block() -> None:
     # Both norms are fused into the projections behind them.
     group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "layernorm")
     assert (dropped(group), repeated(group)) == (set(), {})
 
 
-def test_layernorm_drops_the_output_of_the_norm_before_a_mixture(shape_of: Shapes) -> None:
+def test_layernorm_drops_the_output_of_the_norm_before_a_mixture() -> None:
     # Mixtral: h 4096 in 16 bits, split over tp 4 under sequence parallelism.
     shape = shape_of(seq_len=SEQ_LEN, tp=4, sp=1)
     group = group_of("mixtral-8x7b", shape, "layernorm", kind="moe")
@@ -82,7 +81,7 @@ def test_layernorm_drops_the_output_of_the_norm_before_a_mixture(shape_of: Shape
     assert repeated(group) == {"mlp_norm": 1.0}
 
 
-def test_layernorm_drops_both_norms_of_a_mixture_behind_latent_attention(shape_of: Shapes) -> None:
+def test_layernorm_drops_both_norms_of_a_mixture_behind_latent_attention() -> None:
     group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "layernorm", kind="moe")
     assert dropped(group) == {"attention_norm.output", "mlp_norm.output"}
     assert saving(group) == 2 * SEQ_LEN * 7168 * 2
@@ -90,7 +89,7 @@ def test_layernorm_drops_both_norms_of_a_mixture_behind_latent_attention(shape_o
     assert dropped(leading) == {"attention_norm.output"}
 
 
-def test_moe_act_drops_the_output_of_the_experts_activation_only(shape_of: Shapes) -> None:
+def test_moe_act_drops_the_output_of_the_experts_activation_only() -> None:
     # Mixtral: 2 experts per token of ffn 14336, 16 bits.
     group = group_of("mixtral-8x7b", shape_of(seq_len=SEQ_LEN), "moe_act", kind="moe")
     assert dropped(group) == {"expert_activation.product"}
@@ -101,12 +100,12 @@ def test_moe_act_drops_the_output_of_the_experts_activation_only(shape_of: Shape
 
 
 @pytest.mark.parametrize("module", ["moe", "moe_act", "shared_experts"])
-def test_modules_of_a_mixture_leave_a_dense_block_alone(module: str, shape_of: Shapes) -> None:
+def test_modules_of_a_mixture_leave_a_dense_block_alone(module: str) -> None:
     group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), module)
     assert (dropped(group), repeated(group)) == (set(), {})
 
 
-def test_mlp_keeps_its_input_and_drops_the_rest(shape_of: Shapes) -> None:
+def test_mlp_keeps_its_input_and_drops_the_rest() -> None:
     # Llama-3-8B: the norm's output h 4096, gate, up and product of ffn 14336, 16 bits each.
     group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "mlp")
     assert "mlp_norm.input" in kept(group)
@@ -115,7 +114,7 @@ def test_mlp_keeps_its_input_and_drops_the_rest(shape_of: Shapes) -> None:
     assert repeated(group) == dict.fromkeys(("mlp_norm", "mlp_up", "mlp_activation", "mlp_down"), 1)
 
 
-def test_moe_keeps_its_input_and_drops_the_rest(shape_of: Shapes) -> None:
+def test_moe_keeps_its_input_and_drops_the_rest() -> None:
     # Mixtral: 2 pairs of (h 4096 + 3 x 14336) in 16 bits, 12 bytes for each of 8 router scores.
     group = group_of("mixtral-8x7b", shape_of(seq_len=SEQ_LEN), "moe", kind="moe")
     assert {"mlp_norm.input", "mlp_norm.output"} <= kept(group)
@@ -123,14 +122,14 @@ def test_moe_keeps_its_input_and_drops_the_rest(shape_of: Shapes) -> None:
     assert saving(group) == SEQ_LEN * (2 * 2 * (4096 + 3 * 14336) + 12 * 8)
 
 
-def test_shared_experts_keep_the_routed_ones(shape_of: Shapes) -> None:
+def test_shared_experts_keep_the_routed_ones() -> None:
     # DeepSeek-V3: one shared expert of ffn 2048: gate, up, product in 16 bits.
     group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "shared_experts", kind="moe")
     assert saving(group) == SEQ_LEN * 3 * 2048 * 2
     assert "expert_activation.product" in kept(group)
 
 
-def test_mla_up_proj_drops_expanded_queries_keys_and_values(shape_of: Shapes) -> None:
+def test_mla_up_proj_drops_expanded_queries_keys_and_values() -> None:
     # DeepSeek-V3: 128 heads, queries and keys of 192, values of 128; ranks 1536 and 512.
     group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "mla_up_proj", kind="moe")
     assert {"kv_up.query", "kv_up.key", "kv_up.value"} <= dropped(group)
@@ -139,7 +138,7 @@ def test_mla_up_proj_drops_expanded_queries_keys_and_values(shape_of: Shapes) ->
     assert {"query_norm.compressed", "kv_norm.compressed"} <= kept(group)
 
 
-def test_shares_of_repeated_matrix_products_in_llama(shape_of: Shapes) -> None:
+def test_shares_of_repeated_matrix_products_in_llama() -> None:
     # Per token and layer, multiply-adds: q and output 2h², k and v 2h·1024, MLP 3h·14336;
     # causal attention 2 products of s·h, half of the pairs.
     h, ffn = 4096, 14336
@@ -155,7 +154,7 @@ def test_shares_of_repeated_matrix_products_in_llama(shape_of: Shapes) -> None:
     assert found[("core_attn", "mlp")] == pytest.approx((mlp + attention) / total)
 
 
-def test_modules_together_save_what_each_saves(shape_of: Shapes) -> None:
+def test_modules_together_save_what_each_saves() -> None:
     shape = shape_of(seq_len=SEQ_LEN)
     names = ("layernorm", "moe_act", "mla_up_proj")
     single = [saving(group_of("deepseek-v3", shape, name, kind="moe")) for name in names]
@@ -174,27 +173,22 @@ def spared(model: str, shape: LayerShape, *, mode: str = "full", **changes: obje
     return {op.name for group in groups for op in group.ops if op.is_spared}
 
 
-def test_a_checkpoint_that_stops_early_spares_the_last_product_of_dense_blocks(
-    shape_of: Shapes,
-) -> None:
+def test_a_checkpoint_that_stops_early_spares_the_last_product_of_dense_blocks() -> None:
     assert spared("llama3-8b", shape_of()) == {"mlp_down"}
     assert spared("llama3-8b", shape_of(), stops_recomputation=False) == set()
 
 
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "gemma2-9b", "bert-base"])
-def test_nothing_is_spared_where_backward_reads_what_the_last_product_made(
-    model: str, shape_of: Shapes
-) -> None:
+def test_nothing_is_spared_where_backward_reads_what_the_last_product_made(model: str) -> None:
     """Weighted outputs of experts, and the inputs of norms behind a product."""
     assert spared(model, shape_of()) == set()
 
 
-def test_nothing_is_spared_before_a_dropout_or_adapters(shape_of: Shapes) -> None:
+def test_nothing_is_spared_before_a_dropout_or_adapters() -> None:
     assert spared("llama3-8b", shape_of(), dropout=True) == set()
     assert spared("llama3-8b", shape_of(), mode="lora") == set()
 
 
-Shapes = Callable[..., LayerShape]
 LLAMA = load_model("llama3.1-8b")
 TOKENS, HIDDEN, KV, FFN = 1024.0, 4096, 1024, 14336
 
@@ -205,7 +199,7 @@ def trained(mode: Mode = "qlora", *, widens_stream: bool) -> FrameworkTraits:
     return with_training(traits, Training(mode=mode, rank=16, targets=TARGETS))
 
 
-def ops_of(shape_of: Shapes, *, widens_stream: bool) -> dict[str, Op]:
+def ops_of(*, widens_stream: bool) -> dict[str, Op]:
     (group,) = layer_groups(LLAMA, shape_of(), trained(widens_stream=widens_stream))
     return {op.name: op for op in group.ops}
 
@@ -221,28 +215,28 @@ def ops_of(shape_of: Shapes, *, widens_stream: bool) -> dict[str, Op]:
         ("attention_norm", 0),
     ],
 )
-def test_casts_around_linear_layers(shape_of: Shapes, name: str, elements: int) -> None:
-    plain, wide = (ops_of(shape_of, widens_stream=each)[name] for each in (False, True))
+def test_casts_around_linear_layers(name: str, elements: int) -> None:
+    plain, wide = (ops_of(widens_stream=each)[name] for each in (False, True))
     moved = 6.0 * TOKENS * elements
     assert float((wide.forward_bytes - plain.forward_bytes)[0]) == pytest.approx(moved)
     assert float((wide.backward_bytes - plain.backward_bytes)[0]) == pytest.approx(moved)
 
 
-def test_gates_move_and_keep_twice_as_much_and_queries_do_not(shape_of: Shapes) -> None:
-    plain, wide = (ops_of(shape_of, widens_stream=each) for each in (False, True))
+def test_gates_move_and_keep_twice_as_much_and_queries_do_not() -> None:
+    plain, wide = (ops_of(widens_stream=each) for each in (False, True))
     for figure in ("forward_bytes", "backward_bytes", "saved_bytes"):
         before, after = (getattr(ops["mlp_activation"], figure)[0] for ops in (plain, wide))
         assert after == 2.0 * before
     assert wide["qkv"].saved_bytes == plain["qkv"].saved_bytes
 
 
-def test_embedding_and_norms_are_stored_in_fp32(shape_of: Shapes) -> None:
+def test_embedding_and_norms_are_stored_in_fp32() -> None:
     ends = [
         embedding_op(LLAMA, shape_of(), trained(widens_stream=each)).frozen_bytes
         for each in (False, True)
     ]
     assert ends[1] == 2.0 * ends[0]
-    assert ops_of(shape_of, widens_stream=True)["mlp_norm"].frozen_bytes[0] == 4.0 * HIDDEN
+    assert ops_of(widens_stream=True)["mlp_norm"].frozen_bytes[0] == 4.0 * HIDDEN
 
 
 def test_a_base_of_16_bits_is_not_widened() -> None:

@@ -1,9 +1,9 @@
 """A question is held to what the format of its files can say."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
@@ -15,7 +15,6 @@ from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.search.space.narrow import read_narrowing
 
-Contexts = Callable[..., Context]
 SMALL = {"global_batch": 16, "seq_len": 512}
 
 
@@ -26,7 +25,7 @@ def kept(
     return expressible(contexts, fmt, problems or Problems())
 
 
-def test_a_format_that_says_less_narrows_the_space(context_of: Contexts) -> None:
+def test_a_format_that_says_less_narrows_the_space() -> None:
     context = context_of(framework="deepspeed")
     support = kept(context, emit="trainer")[0].traits.support
     assert not support.tp
@@ -35,7 +34,7 @@ def test_a_format_that_says_less_narrows_the_space(context_of: Contexts) -> None
     assert kept(context, emit="deepspeed") == (context,)
 
 
-def test_only_schedules_of_framework_and_format_stay(context_of: Contexts) -> None:
+def test_only_schedules_of_framework_and_format_stay() -> None:
     context = context_of(profile="zero-bubble")
     both = kept(replace(context, schedules=("1f1b", "zb-h1")), emit="megatron")[0]
     assert both.schedules == both.traits.support.schedules == ("1f1b",)
@@ -43,7 +42,7 @@ def test_only_schedules_of_framework_and_format_stay(context_of: Contexts) -> No
         kept(replace(context, schedules=("zb-h1",)), emit="megatron")
 
 
-def test_what_no_file_can_say_is_refused_before_a_search(context_of: Contexts) -> None:
+def test_what_no_file_can_say_is_refused_before_a_search() -> None:
     with pytest.raises(ExpressError, match="attention and MLP side by side"):
         kept(context_of(model="falcon-7b"), emit="megatron")
     context = context_of(framework="deepspeed")
@@ -52,7 +51,7 @@ def test_what_no_file_can_say_is_refused_before_a_search(context_of: Contexts) -
         kept(other, emit="trainer")
 
 
-def test_without_files_it_is_noted(context_of: Contexts) -> None:
+def test_without_files_it_is_noted() -> None:
     problems = Problems()
     assert len(kept(context_of(model="falcon-7b"), problems=problems)) == 1
     (note,) = problems.notes
@@ -61,7 +60,7 @@ def test_without_files_it_is_noted(context_of: Contexts) -> None:
     assert "attention and MLP side by side" in note.text
 
 
-def test_of_several_frameworks_those_without_words_are_left_out(context_of: Contexts) -> None:
+def test_of_several_frameworks_those_without_words_are_left_out() -> None:
     problems = Problems()
     both = (context_of(model="falcon-7b"), context_of(model="falcon-7b", framework="accelerate"))
     found = kept(*both, problems=problems)
@@ -69,7 +68,7 @@ def test_of_several_frameworks_those_without_words_are_left_out(context_of: Cont
     assert "left out, not in Megatron-LM: megatron" in problems.notes[-1].text
 
 
-def test_files_of_one_framework_leave_the_others_out(context_of: Contexts) -> None:
+def test_files_of_one_framework_leave_the_others_out() -> None:
     both = (context_of(), context_of(framework="deepspeed"))
     for name, left in (("bridge", "megatron"), ("accelerate", "deepspeed")):
         found = kept(*both, emit=name)
@@ -93,7 +92,7 @@ def test_modules_for_a_framework_without_selective_recomputation_are_refused() -
         resolve(query.with_(recompute_modules="every_second_matmul"))
 
 
-def test_a_policy_that_a_framework_lacks_is_refused_by_name(context_of: Contexts) -> None:
+def test_a_policy_that_a_framework_lacks_is_refused_by_name() -> None:
     narrowing = read_narrowing(fix=("recompute=selective",))
     with pytest.raises(InputError, match="accelerate does not offer selective"):
         offering((context_of(framework="accelerate"),), narrowing, Problems())

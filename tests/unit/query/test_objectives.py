@@ -1,17 +1,16 @@
 """Objectives by hand, and the limits of a job."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from contexts import context_of
 
 from planner.answers.base import Plan
 from planner.answers.plan import answer
-from planner.cost.context import Context
 from planner.errors import InputError
 from planner.query.objectives import (
     NUM_SAMPLE_ITERATIONS,
@@ -28,14 +27,13 @@ from planner.query.options import OPTIONS
 from planner.search.ranking.goals import non_dominated
 from planner.spec.job import JobSpec
 
-Contexts = Callable[..., Context]
 DAY_S = 86400.0
 JOB = JobSpec(global_batch=512, seq_len=8192, total_tokens=2**40)
 """2**22 tokens per iteration: 2**18 iterations."""
 
 
 @pytest.fixture(scope="module")
-def plans(context_of: Contexts) -> tuple[Plan, ...]:
+def plans() -> tuple[Plan, ...]:
     context = context_of(model="llama3-8b", cluster="4xdgx-h100", global_batch=64, seq_len=4096)
     context = replace(context, job=replace(context.job, total_tokens=10**10))
     found = answer([context], top=3, aim=Aim(pareto=("iteration_s", "gpus"))).pareto
@@ -50,7 +48,7 @@ def test_a_job_by_hand() -> None:
     assert gpu_hours(1024.0, 7200.0) == 2048.0
 
 
-def test_cost_and_energy_by_hand(context_of: Contexts) -> None:
+def test_cost_and_energy_by_hand() -> None:
     cluster = context_of().cluster
     assert cluster.node.usd_per_hour == 25.6
     assert cluster.accelerator.tdp_w == 700.0
@@ -59,7 +57,7 @@ def test_cost_and_energy_by_hand(context_of: Contexts) -> None:
     assert cost_usd(1000.0, replace(cluster.node, usd_per_hour=None)) is None
 
 
-def test_columns_give_what_numbers_do(context_of: Contexts) -> None:
+def test_columns_give_what_numbers_do() -> None:
     cluster = context_of().cluster
     gpus, seconds = np.array([8.0, 64.0]), np.array([10.0, 2.0])
     hours = gpu_hours(gpus, job_time_s(seconds, JOB))

@@ -1,8 +1,7 @@
 """Which recompute modules have nothing to save on a model."""
 
-from collections.abc import Callable
-
 import pytest
+from contexts import small_model
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import FRAMEWORKS, load_traits
@@ -17,9 +16,7 @@ def idle(model: ModelSpec, *names: str) -> tuple[str, ...]:
     return tuple(idle_modules(model, with_recompute_modules(load_traits("megatron"), names)))
 
 
-def test_a_dense_model_without_latent_attention_has_no_use_for_five_modules(
-    small_model: Callable[..., ModelSpec],
-) -> None:
+def test_a_dense_model_without_latent_attention_has_no_use_for_five_modules() -> None:
     # Transformer Engine fuses plain norms into the projections that follow them, so that
     # layernorm rebuilds nothing either; flash attention keeps log_sum_exp and its output.
     used = set(EVERY) - set(idle(small_model(), *EVERY))

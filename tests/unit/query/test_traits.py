@@ -1,14 +1,14 @@
 """Traits a user sets: what is read, what is refused and how, and that files keep them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from contexts import context_of
 
 from planner.answers.layout import requested, resolve
-from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.errors import InputError
 from planner.frameworks.registry import (
@@ -250,9 +250,7 @@ def extremes() -> Iterator[tuple[str, str, object]]:
 
 
 @pytest.mark.parametrize("framework", LAYOUTS)
-def test_allowed_extremes_give_finite_estimates_between_their_bounds(
-    framework: str, context_of: Callable[..., Context]
-) -> None:
+def test_allowed_extremes_give_finite_estimates_between_their_bounds(framework: str) -> None:
     context = context_of(framework=framework)
     for section, name, value in extremes():
         given: dict[str, dict[str, object]] = {**BESIDE.get(name, {})}

@@ -1,10 +1,10 @@
 """Lines below the rows: what a vendor ships, and which plans lie inside the margin."""
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 from rich.console import Console
 
 from planner.answers.base import Answer
@@ -13,14 +13,12 @@ from planner.answers.recipe import placed
 from planner.answers.row import row_from
 from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
-from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.report.plan import placed_line, plan_document, print_answer, recipe_row, tight_line
 from planner.report.words import note_lines
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
-Contexts = Callable[..., Context]
 NARROWED = read_narrowing(fix=["tp=1", "pp=1", "ep=1", "zero_stage=1"])
 
 
@@ -32,7 +30,7 @@ def printed(found: Answer) -> str:
 
 
 @pytest.fixture(scope="module")
-def shipped(context_of: Contexts) -> Answer:
+def shipped() -> Answer:
     """A question for which a recipe is shipped."""
     context = context_of(model="llama3-8b", profile="bridge", global_batch=128, seq_len=8192)
     return answer([context], top=2, narrowing=NARROWED)
@@ -59,13 +57,13 @@ def test_json_has_the_recipe(shipped: Answer) -> None:
     )
 
 
-def test_without_a_recipe_nothing_is_said(context_of: Contexts) -> None:
+def test_without_a_recipe_nothing_is_said() -> None:
     found = answer([context_of()], top=1, narrowing=NARROWED)
     assert " ships " not in printed(found)
     assert beside_document(found).recipe is None
 
 
-def test_tight_plans_are_named(context_of: Contexts) -> None:
+def test_tight_plans_are_named() -> None:
     found = answer([context_of()], top=2, narrowing=NARROWED)
     roomy = found.plans[0]
     assert tight_line(found.plans) == ""
@@ -93,9 +91,7 @@ def test_the_note_of_tight_plans_is_no_assumption() -> None:
     assert note_lines([note], assumed=True) == []
 
 
-def test_a_lone_plan_that_is_not_proved_says_so(
-    context_of: Contexts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lone_plan_that_is_not_proved_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     found = replace(answer([context_of()], top=1, narrowing=NARROWED), ladder=())
     for is_proved in (True, False):
         monkeypatch.setattr(Answer, "proved_optimal", property(lambda _, said=is_proved: said))

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from chakra_traces import (
     replay_us,
     transfer_key,
 )
+from contexts import context_of
 
 from planner.answers.base import Plan
 from planner.answers.layout import requested, resolve
@@ -29,7 +29,6 @@ from planner.cost.timeline import timeline
 from planner.errors import InputError
 from planner.report.astra_sim import MAX_RANKS, check_size, folder_files, network
 
-Contexts = Callable[..., Context]
 LAYOUTS: dict[str, dict[str, Any]] = {
     "1f1b": {"tp": 2, "pp": 4},
     "interleaved": {"tp": 2, "pp": 2, "vpp": 4},
@@ -61,7 +60,7 @@ def written(plan: Plan, folder: Path) -> Folder:
 
 
 @pytest.fixture(params=LAYOUTS, ids=str)
-def plan(request: pytest.FixtureRequest, context_of: Contexts) -> Plan:
+def plan(request: pytest.FixtureRequest) -> Plan:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     return made(context, **LAYOUTS[request.param])
 
@@ -104,9 +103,7 @@ def test_replayed_with_its_own_durations_it_takes_the_modelled_iteration(
     assert replay_us(folder) == pytest.approx(expected, abs=1.0)
 
 
-def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(
-    context_of: Contexts, tmp_path: Path
-) -> None:
+def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(tmp_path: Path) -> None:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     overlap = replace(context.traits.overlap, optimizer_waits_for_all_stages=False)
     plan = made(replace(context, traits=replace(context.traits, overlap=overlap)), tp=2, pp=4)
@@ -121,9 +118,7 @@ def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(
     assert "pipeline flush" not in names
 
 
-def test_repeated_collectives_take_the_seconds_of_the_first_time(
-    context_of: Contexts, tmp_path: Path
-) -> None:
+def test_repeated_collectives_take_the_seconds_of_the_first_time(tmp_path: Path) -> None:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     folder = written(made(context, tp=2, pp=4, recompute="full"), tmp_path)
 
@@ -162,9 +157,7 @@ def bytes_of(folder: Folder, rank: int, word: str) -> dict[tuple[str, int], int]
     return total
 
 
-def test_bytes_of_tensor_parallelism_are_those_of_the_layers(
-    context_of: Contexts, tmp_path: Path
-) -> None:
+def test_bytes_of_tensor_parallelism_are_those_of_the_layers(tmp_path: Path) -> None:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     plan = made(context, tp=2, pp=4, sequence_parallel=True)
     found = bytes_of(written(plan, tmp_path), 5, "tensor_parallel")
@@ -174,9 +167,7 @@ def test_bytes_of_tensor_parallelism_are_those_of_the_layers(
     assert found == {("all_gather", 2): layers * 6 * size, ("reduce_scatter", 2): layers * 4 * size}
 
 
-def test_bytes_of_data_parallelism_are_those_of_the_parameters(
-    context_of: Contexts, tmp_path: Path
-) -> None:
+def test_bytes_of_data_parallelism_are_those_of_the_parameters(tmp_path: Path) -> None:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     plan = made(context, tp=4, pp=1, zero_stage=1)
     found = bytes_of(written(plan, tmp_path), 3, "data_parallel")
@@ -189,9 +180,7 @@ def test_bytes_of_data_parallelism_are_those_of_the_parameters(
     }
 
 
-def test_stage_3_gathers_twice_a_micro_batch_and_scatters_once(
-    context_of: Contexts, tmp_path: Path
-) -> None:
+def test_stage_3_gathers_twice_a_micro_batch_and_scatters_once(tmp_path: Path) -> None:
     context = context_of(
         model="llama3-8b",
         cluster="2xdgx-h100",
@@ -208,9 +197,7 @@ def test_stage_3_gathers_twice_a_micro_batch_and_scatters_once(
     assert found["reduce_scatter", 16] == pytest.approx(wire * 8.03e9, rel=0.01)
 
 
-def test_experts_exchange_and_reduce_in_groups_of_their_own(
-    context_of: Contexts, tmp_path: Path
-) -> None:
+def test_experts_exchange_and_reduce_in_groups_of_their_own(tmp_path: Path) -> None:
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", global_batch=16, seq_len=2048)
     plan = made(context, tp=2, pp=2, ep=4)
     folder = written(plan, tmp_path)
@@ -225,7 +212,7 @@ def test_experts_exchange_and_reduce_in_groups_of_their_own(
     assert {members for _, members in reduced} == {2, 8}, "experts over 2 ranks, the rest over 8"
 
 
-def test_the_network_is_the_cluster_s_levels(context_of: Contexts, tmp_path: Path) -> None:
+def test_the_network_is_the_cluster_s_levels(tmp_path: Path) -> None:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     plan = made(context, tp=2, pp=4)
     written(plan, tmp_path)
@@ -242,14 +229,14 @@ def test_the_network_is_the_cluster_s_levels(context_of: Contexts, tmp_path: Pat
     assert system["all-reduce-implementation"] == ["ring", "ring"]
 
 
-def test_a_torus_is_a_ring_per_dimension(context_of: Contexts) -> None:
+def test_a_torus_is_a_ring_per_dimension() -> None:
     cluster = context_of(model="llama3-8b", cluster="1xdgx-h100").cluster
     torus = replace(cluster.node.scale_up, topology="torus_2d", dims=(2, 4))
     torus_cluster = replace(cluster, node=replace(cluster.node, scale_up=torus))
     assert [one[:2] for one in network(torus_cluster, 8, "plan")] == [("Ring", 2), ("Ring", 4)]
 
 
-def test_ranks_that_fill_no_nodes_are_refused_with_their_number(context_of: Contexts) -> None:
+def test_ranks_that_fill_no_nodes_are_refused_with_their_number() -> None:
     cluster = context_of(model="llama3-8b", cluster="2xdgx-h100").cluster
     with pytest.raises(InputError, match=r"12 GPUs do not fill .* groups of 8"):
         network(cluster, 12, "plan")

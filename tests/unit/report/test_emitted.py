@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from contexts import context_of, strategy_of
 
 from planner.cost.topology import group_of
 from planner.formats.format import Format
@@ -14,7 +15,7 @@ PLAN = PlanText(text="plan", model="my model.yaml", cluster="a b.yaml")
 
 
 @pytest.fixture
-def readme(context_of: Any, strategy_of: Any, fake_format: Format) -> Any:
+def readme(fake_format: Format) -> Any:
     def text(**strategy: Any) -> str:
         context = context_of(cluster="8xdgx-h100", framework="deepspeed", global_batch=64)
         plan = strategy_of(**strategy)
@@ -32,9 +33,7 @@ def apart(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("placement", PLACEMENT_NAMES)
-def test_the_table_of_ranks_is_where_the_network_has_them(
-    context_of: Any, strategy_of: Any, readme: Any, placement: str
-) -> None:
+def test_the_table_of_ranks_is_where_the_network_has_them(readme: Any, placement: str) -> None:
     sizes = {"tp": 2, "cp": 1, "dp": 8, "num_micro_batches": 8, "placement": placement}
     distances = apart(readme(**sizes))
     columns = strategy_of(**sizes).columns()

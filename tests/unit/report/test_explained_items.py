@@ -1,10 +1,10 @@
 """Every item of an estimate, and every group of items, is explained."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from contexts import context_of
 from rich.console import Console
 
 from planner.answers.explain import ItemRow, formula_of, item_of, item_values, summary_of
@@ -30,7 +30,7 @@ def groups(name: str) -> list[str]:
 
 @pytest.mark.parametrize(("question", "layout"), CASES)
 def test_every_item_and_every_group_has_words_or_a_formula(
-    question: dict[str, Any], layout: dict[str, Any], context_of: Callable[..., Context]
+    question: dict[str, Any], layout: dict[str, Any]
 ) -> None:
     context, strategy = resolve(context_of(**question), requested(**layout))
     for leaf in item_values(estimate(context, strategy)):
@@ -57,7 +57,7 @@ def explained(name: str, context: Context, **layout: Any) -> str:
     return capture.get()
 
 
-def test_a_group_starts_with_its_sum(context_of: Callable[..., Context]) -> None:
+def test_a_group_starts_with_its_sum() -> None:
     context, strategy = resolve(context_of(), requested(pp=2))
     result = estimate(context, strategy)
     share = (
@@ -70,9 +70,7 @@ def test_a_group_starts_with_its_sum(context_of: Callable[..., Context]) -> None
 
 
 @pytest.mark.parametrize("name", ["pipeline", "bubble", "context_parallel", "tensor_parallel"])
-def test_an_item_the_plan_spends_nothing_on_is_still_explained(
-    name: str, context_of: Callable[..., Context]
-) -> None:
+def test_an_item_the_plan_spends_nothing_on_is_still_explained(name: str) -> None:
     text = explained(name, context_of())
     assert re.match(r"time\.[\w.]+: 0 s \(0\.0%\)\n", text)
     assert "traits." in text or "strategy." in text
@@ -88,13 +86,11 @@ def test_offloaded_activations_have_formulas_of_their_own() -> None:
     assert "two layers' activations" in formula_of(memory.functions[0])
 
 
-def test_step_overhead_says_what_it_is_and_where_it_comes_from(
-    context_of: Callable[..., Context],
-) -> None:
+def test_step_overhead_says_what_it_is_and_where_it_comes_from() -> None:
     text = " ".join(explained("step_overhead", context_of()).split())
     assert "traits.overheads.step_overhead_s" in text
     assert "gradient norm" in text
 
 
-def test_large_inputs_are_shown_whole(context_of: Callable[..., Context]) -> None:
+def test_large_inputs_are_shown_whole() -> None:
     assert "450,000,000,000" in explained("tensor_parallel", context_of(), tp=2)

@@ -1,9 +1,9 @@
 """Which peak an MFU is over is named where the plan's products run at another one."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 
 from planner.answers.base import Plan
 from planner.answers.plan import answer
@@ -35,11 +35,7 @@ def planned(context: Context, precision: Precision, peaks: dict[str, float]) -> 
     ],
 )
 def test_the_peak_is_named_where_it_is_not_that_of_the_products(
-    context_of: Callable[..., Context],
-    precision: Precision,
-    peaks: dict[str, float],
-    words: str,
-    over: str,
+    precision: Precision, peaks: dict[str, float], words: str, over: str
 ) -> None:
     plan = planned(context_of(framework="accelerate"), precision, peaks)
     assert f" %){words}, " in utilization_line(plan)

@@ -1,18 +1,17 @@
 """The page: one file that loads nothing, says the plan's numbers, and runs nothing it was told."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from contexts import context_of
 from page_text import Page, read_page
 
 from planner.answers.base import Answer, Plan, search_context
 from planner.answers.execution import MAX_PASSES, iteration
 from planner.answers.layout import requested, resolve
 from planner.answers.plan import answer
-from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.formats.format import OutputFile
 from planner.notes import Note, NoteKind
@@ -21,16 +20,15 @@ from planner.report import charts
 from planner.report.page import describe, render_page
 from planner.units import GIB, format_seconds
 
-Contexts = Callable[..., Context]
 HOSTILE = '<script>alert("1")</script><img src=http://x.test/a onerror=alert(1)>&amp;\x1b[2J'
 
 
 @pytest.fixture
-def plan(context_of: Contexts) -> Plan:
-    return planned(context_of, tp=2, pp=4)
+def plan() -> Plan:
+    return planned(tp=2, pp=4)
 
 
-def planned(context_of: Contexts, **layout: object) -> Plan:
+def planned(**layout: object) -> Plan:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     context, strategy = resolve(context, requested(global_batch=16, **layout))
     found = estimate(context, strategy)
@@ -113,8 +111,8 @@ def test_bars_of_time_sum_to_the_iteration_and_of_memory_to_the_peak(plan: Plan)
         assert sum(charts.peak_groups(found.curves[stage]).values()) == pytest.approx(peak / GIB)
 
 
-def test_long_iterations_are_drawn_at_both_ends(context_of: Contexts) -> None:
-    short = planned(context_of, tp=2, pp=4)
+def test_long_iterations_are_drawn_at_both_ends() -> None:
+    short = planned(tp=2, pp=4)
     assert len(charts.windows(iteration(short), short.strategy)) == 1
     context, strategy = resolve(
         replace(short.context, job=replace(short.context.job, global_batch=512)),

@@ -2,21 +2,19 @@
 
 import itertools
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from contexts import context_of
 
 from planner.answers.base import Plan
 from planner.answers.execution import MAX_PASSES, iteration, too_long
 from planner.answers.layout import requested, resolve
-from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.topology import stage_ranks
 from planner.report.trace import render_trace
 
-Contexts = Callable[..., Context]
 REQUIRED = {
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
     "C": {"name", "ph", "ts", "pid", "args"},
@@ -30,7 +28,7 @@ RANKS = (0, 4, 8, 12)
 
 
 @pytest.fixture
-def plan(context_of: Contexts) -> Plan:
+def plan() -> Plan:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
     context, strategy = resolve(context, requested(tp=2, pp=4, global_batch=16))
     found = estimate(context, strategy)

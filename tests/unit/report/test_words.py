@@ -1,15 +1,15 @@
 """A plan in one sentence, and the columns that tell plans apart at every width."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from contexts import context_of
 from rich.console import Console
 
 from planner.answers.base import Answer, Plan
 from planner.answers.plan import answer
-from planner.cost.context import Context
 from planner.report.table import show
 from planner.report.tables import memory_saved_by, plans_table, telling_axes
 from planner.report.words import (
@@ -23,11 +23,9 @@ from planner.report.words import (
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
-Contexts = Callable[..., Context]
-
 
 @pytest.fixture(scope="module")
-def found(context_of: Contexts) -> Answer:
+def found() -> Answer:
     """A dense model on two nodes, with a job's length."""
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=64)
     context = replace(context, job=replace(context.job, total_tokens=10**12))

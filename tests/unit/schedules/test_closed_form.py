@@ -1,7 +1,6 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from contexts import columns_of
 
 from planner.cost.pipeline import in_flight, makespan_s
 from planner.schedules.closed_form import (
@@ -9,7 +8,7 @@ from planner.schedules.closed_form import (
     one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
-from planner.spec.strategy import SCHEDULES, StrategyColumns
+from planner.spec.strategy import SCHEDULES
 
 
 @pytest.mark.parametrize(("p", "m"), [(1, 4), (2, 2), (4, 8), (8, 64)])
@@ -33,7 +32,7 @@ def test_unequal_stages_wait_for_the_slowest() -> None:
     assert one_f_one_b_makespan_s(np.array(3.0), np.array(6.0), np.array(5), np.array(3)) == 16.0
 
 
-def test_nothing_is_filled_under_1f1b(columns_of: Callable[..., StrategyColumns]) -> None:
+def test_nothing_is_filled_under_1f1b() -> None:
     args = (np.array([3.0, 1.0]), np.array([6.0, 4.0]), np.array([5, 2]))
     strategy = columns_of(num_micro_batches=[5, 2])
     found = makespan_s(strategy, *args[:2], np.zeros(2))
@@ -86,9 +85,7 @@ def test_columns_choose_what_they_hold_by_schedule() -> None:
     }
 
 
-def test_a_bubble_can_be_filled_but_not_turned_into_gain(
-    columns_of: Callable[..., StrategyColumns],
-) -> None:
+def test_a_bubble_can_be_filled_but_not_turned_into_gain() -> None:
     # Three stages of 2 s, 4 micro-batches: 8 s and 4 s of bubble, of which 3 s are filled, or all.
     times = (columns_of(num_micro_batches=4), np.array([2.0]), np.array([6.0]))
     assert makespan_s(*times, np.array([3.0])) == 9.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from contexts import context_of
 
 from planner.formats.torchtitan.format import FORMAT
 from planner.spec.strategy import Strategy
-from tests.conftest import make_context
 
 FOLDER = Path(__file__).parent
 FSDP = Strategy(
@@ -63,7 +63,7 @@ PLANS = {
 
 def written(name: str) -> dict[str, str]:
     model, strategy = PLANS[name]
-    context = make_context(
+    context = context_of(
         model=model, cluster="2xdgx-h100", framework="torchtitan", global_batch=64, seq_len=8192
     )
     return {file.name: file.text for file in FORMAT.emit(context, strategy).files}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import contexts
 import pytest
 
 from planner.cost.context import Context
@@ -10,7 +11,6 @@ from planner.formats.format import SourceText
 from planner.formats.torchtitan.format import FORMAT
 from planner.frameworks.settings import with_optimizer
 from planner.spec.strategy import Strategy
-from tests.conftest import make_context
 
 PLAN = Strategy(
     dp=8,
@@ -41,7 +41,7 @@ PIPELINE = replace(
 
 
 def context_of(model: str = "llama3-8b", **others: object) -> Context:
-    return make_context(
+    return contexts.context_of(
         model=model,
         cluster="2xdgx-h100",
         framework="torchtitan",

@@ -1,0 +1,113 @@
+"""Small models, contexts, columns and strategies that many tests start from."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+
+from planner.catalog.clusters import load_cluster
+from planner.catalog.models import load_model
+from planner.cost.context import Context
+from planner.frameworks.registry import load_traits
+from planner.layers.op import LayerShape
+from planner.spec.cluster import ClusterSpec
+from planner.spec.job import JobSpec, Precision
+from planner.spec.model import Biases, ModelSpec
+from planner.spec.strategy import Strategy, StrategyColumns
+
+
+def small_model(**changes: object) -> ModelSpec:
+    """A GPT of a few layers; every dimension is a power of two."""
+    sizes: dict[str, object] = {
+        "name": "small",
+        "num_layers": 4,
+        "hidden_size": 1024,
+        "num_heads": 16,
+        "num_kv_heads": 16,
+        "head_dim": 64,
+        "ffn_size": 4096,
+        "vocab_size": 32000,
+        "max_seq_len": 1024,
+        "biases": Biases(qkv=True, attention_output=True, mlp=True),
+    }
+    return ModelSpec(**{**sizes, **changes})
+
+
+def with_hbm(cluster: ClusterSpec, hbm_bytes: float) -> ClusterSpec:
+    """The cluster with accelerators of another memory size."""
+    accelerator = replace(cluster.accelerator, hbm_bytes=hbm_bytes)
+    return replace(cluster, node=replace(cluster.node, accelerator=accelerator))
+
+
+def context_of(
+    *,
+    model: ModelSpec | str | None = None,
+    cluster: str = "1xdgx-h100",
+    framework: str = "megatron",
+    profile: str = "current",
+    global_batch: int = 16,
+    seq_len: int = 1024,
+    hbm_bytes: float | None = None,
+    precision: Precision = "bf16",
+    mtp_layers: int = 0,
+) -> Context:
+    """A context from names; ``model`` may be a spec."""
+    machines = load_cluster(cluster)
+    if model is None or isinstance(model, str):
+        model = load_model(model) if model else small_model()
+    return Context(
+        model=model,
+        job=JobSpec(
+            global_batch=global_batch,
+            seq_len=seq_len,
+            precision=precision,
+            mtp_layers=mtp_layers,
+        ),
+        cluster=with_hbm(machines, hbm_bytes) if hbm_bytes else machines,
+        traits=load_traits(framework, profile),
+    )
+
+
+def columns_of(**values: object) -> StrategyColumns:
+    """Columns from scalars and lists; else 1 (0 for codes, ZeRO and sp; 100 percent; etp: tp)."""
+    codes = ("zero_stage", "offload", "placement", "sequence_parallel", "schedule")
+    defaults = dict.fromkeys(codes, 0) | {"offload_percent": 100, "etp": values.get("tp", 1)}
+    given = {
+        field.name: np.atleast_1d(values.pop(field.name, defaults.get(field.name, 1)))
+        for field in fields(StrategyColumns)
+    }
+    assert not values, f"unknown columns {sorted(values)}"
+    length = max(len(column) for column in given.values())
+    return StrategyColumns(**{k: np.broadcast_to(v, length).copy() for k, v in given.items()})
+
+
+def shape_of(
+    *,
+    micro_batch: int = 1,
+    seq_len: int = 1024,
+    tp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    etp: int | None = None,
+    sp: int = 0,
+) -> LayerShape:
+    """The shape of one micro-batch, as columns of length one; etp is tp when None."""
+    return LayerShape(
+        micro_batch=np.array([float(micro_batch)]),
+        seq_len=seq_len,
+        tp=np.array([float(tp)]),
+        cp=np.array([float(cp)]),
+        ep=np.array([float(ep)]),
+        etp=np.array([float(etp or tp)]),
+        sequence_parallel=np.array([sp]),
+    )
+
+
+def strategy_of(**changes: object) -> Strategy:
+    """One GPU, four layers; sizes of the batch follow from nothing."""
+    ones = dict.fromkeys(
+        ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "num_micro_batches"), 1
+    )
+    layers = {"layers_per_stage": (4,), "selective_layers_per_stage": (0,)}
+    rest = {"recompute_layers_per_stage": (0,), "zero_stage": 1, "offload": "none"}
+    rest |= {"sequence_parallel": False, "etp": changes.get("tp", 1)}
+    return Strategy(**{**ones, **layers, **rest, **changes})
