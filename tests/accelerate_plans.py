@@ -2,9 +2,8 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from enumerated import enumerate_space
 
@@ -18,11 +17,9 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.job import JobSpec
 from planner.spec.strategy import (
-    OFFLOAD_CODES,
-    PLACEMENT_NAMES,
-    SCHEDULES,
     Strategy,
     StrategyColumns,
+    split_values,
 )
 
 Case = tuple[Context, Strategy]
@@ -64,11 +61,7 @@ def drawn(rng: random.Random, index: int) -> Case:
     """A legal layout with whole, no or partial recomputation and, at times, uneven stages."""
     context, columns = context_of(index), columns_of(index)
     row = rng.randrange(len(columns))
-    values: dict[str, Any] = {f.name: int(getattr(columns, f.name)[row]) for f in fields(columns)}
-    values["sequence_parallel"] = bool(values["sequence_parallel"])
-    values["offload"] = OFFLOAD_CODES[values["offload"]]
-    values["placement"] = PLACEMENT_NAMES[values["placement"]]
-    values["schedule"] = SCHEDULES[values["schedule"]]
+    values = columns.values(row)
     pp = values["pp"]
     layers = default_layers(context.model.num_blocks, pp, values["vpp"])
     if pp == 2 and values["vpp"] == 1 and rng.random() < 0.5:
@@ -80,12 +73,7 @@ def drawn(rng: random.Random, index: int) -> Case:
     if context.traits.name != "torchtitan" and values["zero_stage"] != 1:
         traits = with_optimizer(traits, optimizer)
     job = replace(context.job, precision=rng.choice(PRECISIONS[: 2 + (rng.random() < 0.2)]))
-    strategy = Strategy(
-        **values,
-        layers_per_stage=layers,
-        selective_layers_per_stage=(0,) * pp,
-        recompute_layers_per_stage=full,
-    )
+    strategy = Strategy(**values, **split_values(layers, {"full": full}))
     return replace(context, traits=traits, job=job), strategy
 
 

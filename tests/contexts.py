@@ -1,6 +1,8 @@
 """Small models, contexts, columns and strategies that many tests start from."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, ModelSpec
 from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.traits import FrameworkTraits
 
 
 def small_model(**changes: object) -> ModelSpec:
@@ -67,6 +70,17 @@ def context_of(
     )
 
 
+def changed_traits(traits: FrameworkTraits, **parts: Mapping[str, Any]) -> FrameworkTraits:
+    """The traits with other values in some of their parts (``overlap``, ``states``, ...)."""
+    made = {name: replace(getattr(traits, name), **changes) for name, changes in parts.items()}
+    return replace(traits, **made)
+
+
+def with_traits(context: Context, **parts: Mapping[str, Any]) -> Context:
+    """The context with traits of other values in some of their parts."""
+    return replace(context, traits=changed_traits(context.traits, **parts))
+
+
 def columns_of(**values: object) -> StrategyColumns:
     """Columns from scalars and lists; else 1 (0 for codes, ZeRO and sp; 100 percent; etp: tp)."""
     codes = ("zero_stage", "offload", "placement", "sequence_parallel", "schedule")
@@ -102,12 +116,12 @@ def shape_of(
     )
 
 
-def strategy_of(**changes: object) -> Strategy:
-    """One GPU, four layers; sizes of the batch follow from nothing."""
-    ones = dict.fromkeys(
-        ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "num_micro_batches"), 1
-    )
-    layers = {"layers_per_stage": (4,), "selective_layers_per_stage": (0,)}
-    rest = {"recompute_layers_per_stage": (0,), "zero_stage": 1, "offload": "none"}
-    rest |= {"sequence_parallel": False, "etp": changes.get("tp", 1)}
-    return Strategy(**{**ones, **layers, **rest, **changes})
+def strategy_of(**changes: Any) -> Strategy:
+    """One GPU, four layers, ZeRO 1, nothing recomputed; etp is tp where none is given."""
+    sizes = ("dp", "tp", "pp", "vpp", "cp", "ep", "micro_batch", "num_micro_batches")
+    values = dict.fromkeys(sizes, 1) | {"zero_stage": 1, "offload": "none"}
+    values |= {"sequence_parallel": False, "etp": changes.get("tp", 1), "layers_per_stage": (4,)}
+    values |= changes
+    none = (0,) * len(values["layers_per_stage"])
+    unchanged = {"selective_layers_per_stage": none, "recompute_layers_per_stage": none}
+    return Strategy(**{**unchanged, **values})

@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
+import contexts
 from enumerated import enumerate_space
 
 from planner.catalog.clusters import load_cluster
@@ -19,9 +19,6 @@ from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import (
-    OFFLOAD_CODES,
-    PLACEMENT_NAMES,
-    SCHEDULES,
     Strategy,
     StrategyColumns,
 )
@@ -55,17 +52,6 @@ def spaces() -> tuple[tuple[Context, StrategyColumns], ...]:
     return tuple((context, enumerate_space(context).strategy) for context in contexts)
 
 
-def _row(columns: StrategyColumns, index: int) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        each.name: int(getattr(columns, each.name)[index]) for each in fields(columns)
-    }
-    row["sequence_parallel"] = bool(row["sequence_parallel"])
-    row["offload"] = OFFLOAD_CODES[row["offload"]]
-    row["placement"] = PLACEMENT_NAMES[row["placement"]]
-    row["schedule"] = SCHEDULES[row["schedule"]]
-    return row
-
-
 def _layers(context: Context, pp: int, pick: random.Random) -> tuple[int, ...]:
     """As equal as can be, or with layers moved between stages."""
     layers = list(default_layers(context.model.num_blocks, pp, 1))
@@ -80,7 +66,7 @@ def _layers(context: Context, pp: int, pick: random.Random) -> tuple[int, ...]:
 def draw(pick: random.Random) -> tuple[Context, Strategy]:
     """One legal strategy with a random split and random recomputation."""
     context, columns = pick.choice(spaces())
-    row = _row(columns, pick.randrange(len(columns)))
+    row = columns.values(pick.randrange(len(columns)))
     layers = _layers(context, row["pp"], pick)
     full = tuple(pick.choice((0, count, pick.randint(0, count))) for count in layers)
     selective = tuple(pick.choice((0, n - m)) for n, m in zip(layers, full, strict=True))
@@ -114,24 +100,6 @@ def canonical(context: Context, strategy: Strategy) -> Strategy:
 def strategy_of(context: Context, decisions: dict[str, Located]) -> Strategy:
     """The strategy that decisions describe, everything they leave out neutral."""
     found = {name: value.value for name, value in decisions.items()}
-    pp = found.get("pp", 1)
-    none = (0,) * pp
-    return Strategy(
-        dp=found["dp"],
-        tp=found.get("tp", 1),
-        pp=pp,
-        vpp=found.get("vpp", 1),
-        cp=found.get("cp", 1),
-        ep=found.get("ep", 1),
-        etp=found.get("etp", found.get("tp", 1)),
-        zero_stage=found.get("zero_stage", 0),
-        micro_batch=found["micro_batch"],
-        num_micro_batches=found["num_micro_batches"],
-        sequence_parallel=found.get("sequence_parallel", False),
-        offload=found.get("offload", "none"),
-        offload_percent=found.get("offload_percent", 100),
-        layers_per_stage=found.get("layers_per_stage", (context.model.num_blocks,)),
-        selective_layers_per_stage=found.get("selective_layers_per_stage", none),
-        recompute_layers_per_stage=found.get("recompute_layers_per_stage", none),
-        recompute_modules=found.get("recompute_modules"),
-    )
+    neutral = {"zero_stage": 0, "layers_per_stage": (context.model.num_blocks,)}
+    fields = Strategy.__dataclass_fields__.keys()
+    return contexts.strategy_of(**neutral | {k: v for k, v in found.items() if k in fields})

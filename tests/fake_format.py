@@ -47,6 +47,13 @@ DECISIONS = {
     "vocabulary": "model.vocab_size",
 }
 OTHER_KEYS = ("log_every",)
+SOUND = {"tp": 2, "zero": 1, "micro": 1, "batch": 128, "sequence_parallel": "true"}
+
+
+def demo_text(**changes: object) -> str:
+    """A sound configuration with some keys changed; None leaves a key out."""
+    keys = {key: value for key, value in (SOUND | changes).items() if value is not None}
+    return "\n".join(["# demo", *(f"{key} {value}" for key, value in keys.items())])
 
 
 def _value(text: str) -> Any:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import contexts
 import pytest
 import yaml
 from contexts import context_of
@@ -27,7 +28,12 @@ from planner.formats.format import Emitted
 from planner.formats.torchtitan.format import FORMAT
 from planner.layers.parameters import count_parameters
 from planner.search.space.interleaving import default_layers
-from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES, V_SHAPED, Strategy
+from planner.spec.strategy import (
+    V_SHAPED,
+    Strategy,
+    split_values,
+    with_policy_on_all_layers,
+)
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples" / "formats" / "torchtitan"
@@ -41,7 +47,6 @@ TORCH_SCHEDULES = {
     "zb-v": "ScheduleZBVZeroBubble",
     "dualpipe-v": "ScheduleDualPipeV",
 }
-NAMES = ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "zero_stage", "micro_batch")
 PLANS_PER_CASE = 11
 CASES = (
     # model, layers (0: all), cluster, profile, global batch, tokens
@@ -52,17 +57,7 @@ CASES = (
     ("mixtral-8x7b", 8, "4xdgx-h100", "current", 64, 4096),
     ("qwen3-8b", 9, "4xdgx-h100", "eager", 64, 4096),
 )
-PLAIN = Strategy(
-    **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch"), 1),
-    dp=8,
-    zero_stage=3,
-    num_micro_batches=1,
-    sequence_parallel=False,
-    offload="none",
-    layers_per_stage=(1,),
-    selective_layers_per_stage=(0,),
-    recompute_layers_per_stage=(0,),
-)
+PLAIN = contexts.strategy_of(dp=8, zero_stage=3, layers_per_stage=(1,))
 FILLED = {
     "HF_ASSETS_PATH": "./assets",
     "DATASET": "c4",
@@ -148,18 +143,9 @@ def strategy_at(context: Context, columns: Any, row: int) -> Strategy:
     layers = default_layers(context.model.num_blocks, pp, vpp)
     if vpp == 1 and pp > 1 and layers[-1] > 1 and row % 2:
         layers = (layers[0] + 1, *layers[1:-1], layers[-1] - 1)
-    none, policy = (0,) * pp, POLICIES[row % 3]
-    return Strategy(
-        **{name: int(getattr(columns, name)[row]) for name in (*NAMES, "etp")},
-        num_micro_batches=int(columns.num_micro_batches[row]),
-        sequence_parallel=bool(columns.sequence_parallel[row]),
-        offload=OFFLOAD_CODES[columns.offload[row]],
-        placement=PLACEMENT_NAMES[columns.placement[row]],
-        schedule=SCHEDULES[columns.schedule[row]],
-        layers_per_stage=layers,
-        selective_layers_per_stage=layers if policy == "selective" else none,
-        recompute_layers_per_stage=layers if policy == "full" else none,
-    )
+    policy = POLICIES[row % 3]
+    strategy = Strategy(**columns.values(row), **split_values(layers, {}))
+    return strategy if policy == "none" else with_policy_on_all_layers(strategy, policy)
 
 
 def filled(emitted: Emitted) -> list[str]:

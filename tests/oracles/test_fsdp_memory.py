@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from contexts import context_of
+from contexts import context_of, strategy_of
 
 from planner.cost.estimate import MemoryEstimate, estimate
 from planner.frameworks.registry import load_saved_tables, load_traits
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 from planner.units import GIB
 
@@ -166,19 +165,10 @@ def predicted(case: TrackerCase) -> MemoryEstimate:
         seq_len=case.seq_len,
     )
     layers = (case.layers,)
-    strategy = Strategy(
+    strategy = strategy_of(
         dp=SHARDS,
-        tp=1,
-        pp=1,
-        vpp=1,
-        cp=1,
-        ep=1,
-        etp=1,
         zero_stage=3,
         micro_batch=case.micro_batch,
-        num_micro_batches=1,
-        sequence_parallel=False,
-        offload="none",
         layers_per_stage=layers,
         selective_layers_per_stage=layers if case.recompute == "selective" else (0,),
         recompute_layers_per_stage=layers if case.recompute == "full" else (0,),

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import combinations, product
 
 import numpy as np
-from contexts import context_of, small_model
+from contexts import context_of, small_model, with_traits
 from enumerated import enumerate_space
 from hypothesis import strategies as st
 
@@ -350,8 +350,7 @@ class Case:
             seq_len=self.seq_len,
         )
         # Communicators of 200 MB would be all that matters to models this small.
-        overheads = replace(context.traits.overheads, communicator_bytes=1e6)
-        context = replace(context, traits=replace(context.traits, overheads=overheads))
+        context = with_traits(context, overheads={"communicator_bytes": 1e6})
         offered = context.traits.support.schedules
         chosen = offered if self.schedule < 0 else (offered[self.schedule % len(offered)],)
         context = replace(

@@ -15,12 +15,11 @@ from planner.schedules.closed_form import chunk_layers
 from planner.search.space.interleaving import default_layers
 from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import (
-    OFFLOAD_CODES,
     PLACEMENT_NAMES,
     PLACEMENTS,
-    SCHEDULES,
     Strategy,
     StrategyColumns,
+    split_values,
 )
 
 Row = tuple[Context, Strategy]
@@ -73,42 +72,15 @@ def draw(seed: int, case: int, columns: StrategyColumns | None = None) -> Row:
     rng = np.random.default_rng(seed)
     context = context_of(case)
     columns = space_of(case) if columns is None else columns
-    row = columns.take(np.array([rng.integers(len(columns))]))
-    number = {name: int(column[0]) for name, column in vars(row).items()}
+    number = columns.values(int(rng.integers(len(columns))))
     layers = list(default_layers(context.model.num_blocks, number["pp"], number["vpp"]))
     if number["vpp"] == 1 and number["pp"] > 1:
         for _ in range(int(rng.integers(4))):
             source, target = (int(n) for n in rng.integers(number["pp"], size=2))
             if source != target and layers[source] > 1:
                 layers[source], layers[target] = layers[source] - 1, layers[target] + 1
-    none = (0,) * number["pp"]
-    strategy = Strategy(
-        **{name: number[name] for name in _PLAIN},
-        sequence_parallel=bool(number["sequence_parallel"]),
-        offload=OFFLOAD_CODES[number["offload"]],
-        placement=PLACEMENT_NAMES[number["placement"]],
-        schedule=SCHEDULES[number["schedule"]],
-        layers_per_stage=tuple(layers),
-        selective_layers_per_stage=none,
-        recompute_layers_per_stage=none,
-    )
+    strategy = Strategy(**number, **split_values(layers, {}))
     return context, with_policy(context, strategy, rng)
-
-
-_PLAIN = (
-    "dp",
-    "dp_replicate",
-    "tp",
-    "pp",
-    "vpp",
-    "cp",
-    "ep",
-    "etp",
-    "zero_stage",
-    "micro_batch",
-    "num_micro_batches",
-    "offload_percent",
-)
 
 
 def with_policy(context: Context, strategy: Strategy, rng: np.random.Generator) -> Strategy:

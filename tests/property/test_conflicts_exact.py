@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from contexts import context_of
+from contexts import context_of, strategy_of
 from enumerated import enumerate_space
 
 from planner.answers.changes import with_memory, with_nodes
@@ -16,7 +16,6 @@ from planner.search.feasible import first_feasible, smallest_feasible
 from planner.search.search import search
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import EVERYTHING
-from planner.spec.strategy import Strategy
 from planner.units import GIB
 
 OPTIONS: tuple[dict[str, list[str]], ...] = (
@@ -166,12 +165,13 @@ def test_violated_limits_by_hand() -> None:
     context = small(80.0)
     given = {"fix": ["tp=2", "recompute=full"], "where": ["dp > 1"], "forbid": ["offload"]}
     limits = Limits(context=context, narrowing=read_narrowing(**given))
-    strategy = Strategy(
-        dp=1, tp=2, pp=1, vpp=1, cp=1, ep=1, etp=2, zero_stage=1, micro_batch=1,
+    strategy = strategy_of(
+        tp=2,
         num_micro_batches=8,
-        sequence_parallel=True, offload="optimizer:host", layers_per_stage=(4,),
-        selective_layers_per_stage=(0,), recompute_layers_per_stage=(2,),
-    )  # fmt: skip
+        sequence_parallel=True,
+        offload="optimizer:host",
+        recompute_layers_per_stage=(2,),
+    )
     expected = {"--fix recompute=full", "--where dp > 1", "--forbid offload"}
     assert limits.violated(strategy) - {HOST} == expected
     assert GPUS in limits.violated(replace(strategy, dp=8, num_micro_batches=1))

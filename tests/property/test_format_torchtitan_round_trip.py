@@ -19,11 +19,10 @@ from planner.formats.torchtitan.format import FORMAT
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import (
     FIELD_DEFAULTS,
-    OFFLOAD_CODES,
-    PLACEMENT_NAMES,
-    SCHEDULES,
     Strategy,
     StrategyColumns,
+    split_values,
+    with_policy_on_all_layers,
 )
 
 CASES = (
@@ -82,19 +81,9 @@ def _strategy(context: Context, columns: StrategyColumns, row: int) -> Strategy:
     layers = default_layers(context.model.num_blocks, pp, vpp)
     if vpp == 1 and pp > 1 and layers[-1] > 1 and row % 2:
         layers = (layers[0] + 1, *layers[1:-1], layers[-1] - 1)
-    none = (0,) * pp
-    policy = row % 3
-    return Strategy(
-        **{name: int(getattr(columns, name)[row]) for name in (*PLAIN, "etp")},
-        num_micro_batches=int(columns.num_micro_batches[row]),
-        sequence_parallel=bool(columns.sequence_parallel[row]),
-        offload=OFFLOAD_CODES[columns.offload[row]],
-        placement=PLACEMENT_NAMES[columns.placement[row]],
-        schedule=SCHEDULES[columns.schedule[row]],
-        layers_per_stage=layers,
-        selective_layers_per_stage=layers if policy == 1 else none,
-        recompute_layers_per_stage=layers if policy == 2 else none,
-    )
+    policy = ("none", "selective", "full")[row % 3]
+    strategy = Strategy(**columns.values(row), **split_values(layers, {}))
+    return with_policy_on_all_layers(strategy, policy) if row % 3 else strategy
 
 
 def source(text: str) -> SourceText:

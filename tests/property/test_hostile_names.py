@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from contexts import context_of, small_model
+from contexts import context_of, small_model, strategy_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,23 +53,7 @@ SRUN = """#!/bin/bash
 while [[ "$1" == --* ]]; do shift; done
 SLURM_NODEID=0 exec "$@"
 """
-STRATEGY = Strategy(
-    dp=8,
-    tp=1,
-    pp=1,
-    vpp=1,
-    cp=1,
-    ep=1,
-    etp=1,
-    zero_stage=3,
-    micro_batch=1,
-    num_micro_batches=2,
-    sequence_parallel=False,
-    offload="none",
-    layers_per_stage=(4,),
-    selective_layers_per_stage=(0,),
-    recompute_layers_per_stage=(0,),
-)
+STRATEGY = strategy_of(dp=8, zero_stage=3, num_micro_batches=2)
 
 
 def case_of(format_name: str, name: str) -> tuple[Context, Strategy]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from contexts import context_of, small_model
+from contexts import context_of, small_model, strategy_of
 from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,23 +23,18 @@ NODES = sorted(
 DEGREES = [1, 2, 4, 8]
 
 
-def strategy_of(dp: int, tp: int, pp: int, cp: int, zero_stage: int, offload: str) -> Strategy:
-    return Strategy(
+def layout(dp: int, tp: int, pp: int, cp: int, zero_stage: int, offload: str) -> Strategy:
+    return strategy_of(
         dp=dp,
         tp=tp,
         pp=pp,
         cp=cp,
-        ep=1,
         etp=1,
-        vpp=1,
         zero_stage=zero_stage,
-        micro_batch=1,
         num_micro_batches=16 // dp,
         sequence_parallel=tp > 1,
         offload=offload,
         layers_per_stage=(8 // pp,) * pp,
-        selective_layers_per_stage=(0,) * pp,
-        recompute_layers_per_stage=(0,) * pp,
     )
 
 
@@ -65,7 +60,7 @@ def test_a_part_of_a_node_costs_what_it_does_in_the_node(
         return
     precision = usual_precision(part.accelerator)
     context = context_of(framework=framework, model=small_model(num_layers=8), precision=precision)
-    strategy = strategy_of(dp, tp, pp, cp, zero_stage, offload)
+    strategy = layout(dp, tp, pp, cp, zero_stage, offload)
     alone, inside = (
         estimate(replace(context, cluster=cluster), strategy) for cluster in (part, whole)
     )

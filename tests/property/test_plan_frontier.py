@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from brute_force import AT_ONCE, Asked, said_of
-from contexts import context_of, small_model
+from contexts import context_of, small_model, with_traits
 from depth import of_all
 from enumerated import enumerate_space
 from hypothesis import assume, event, given, settings
@@ -115,8 +115,7 @@ def make_case(*, layers: int, gpus: int, batch: int, memory: int) -> Context:
     context = context_of(
         model=model, cluster=f"{gpus}xh100-sxm", global_batch=batch, seq_len=1024,
     )  # fmt: skip
-    overheads = replace(context.traits.overheads, communicator_bytes=1e6)
-    context = replace(context, traits=replace(context.traits, overheads=overheads))
+    context = with_traits(context, overheads={"communicator_bytes": 1e6})
     model_of_all = stage_model(context, enumerate_space(context, NARROW).strategy)
     fixed = float(model_of_all.overhead_bytes.max())
     accelerator = replace(context.cluster.accelerator, hbm_bytes=fixed + memory * 2**20)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import repair_force as brute
-from contexts import context_of, small_model
+from contexts import context_of, small_model, with_traits
 from depth import of_all
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
@@ -61,8 +61,7 @@ class Case:
             seq_len=512,
         )
         # Communicators of 200 MB would be all that matters to models this small.
-        overheads = replace(context.traits.overheads, communicator_bytes=1e6)
-        context = replace(context, traits=replace(context.traits, overheads=overheads))
+        context = with_traits(context, overheads={"communicator_bytes": 1e6})
         context = replace(context, schedules=context.traits.support.schedules)
         context = replace(context, module_sets=module_sets(context))
         return replace(context, cluster=scarce(context, self.memory_percent))

@@ -66,10 +66,10 @@ from planner.search.stages.solver import PolicyVariant, Split, solve_split
 from planner.search.stages.stage_table import stage_table
 from planner.spec.strategy import (
     LAYER_POLICY_NAMES,
-    OFFLOAD_CODES,
     SHAPE,
     Strategy,
     StrategyColumns,
+    split_values,
 )
 
 TIME_TOLERANCE = 1e-4  # CP-SAT rounds times to 2**-16 of a layer's
@@ -453,27 +453,7 @@ RECOMPUTE_TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def row_as_strategy(columns: StrategyColumns, row: int) -> Strategy:
     """The degrees of a row; its split does not matter."""
-    names = (
-        "dp",
-        "dp_replicate",
-        "tp",
-        "pp",
-        "vpp",
-        "cp",
-        "ep",
-        "etp",
-        "zero_stage",
-        "micro_batch",
-    )
-    numbers = {name: int(getattr(columns, name)[row]) for name in (*names, "num_micro_batches")}
-    return Strategy(
-        **numbers,
-        sequence_parallel=bool(columns.sequence_parallel[row]),
-        offload=OFFLOAD_CODES[int(columns.offload[row])],
-        layers_per_stage=(),
-        selective_layers_per_stage=(),
-        recompute_layers_per_stage=(),
-    )
+    return Strategy(**columns.values(row), **split_values((), {}))
 
 
 @settings(max_examples=16, derandomize=True)

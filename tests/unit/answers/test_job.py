@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from contexts import strategy_of
 
 from planner.answers.base import Plan
 from planner.answers.job import Job, JobAssumptions
@@ -15,26 +16,9 @@ from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_training
 from planner.layers.parameters import count_parameters
 from planner.spec.job import JobSpec
-from planner.spec.strategy import Strategy
 from planner.spec.training import Training
 
-STRATEGY = Strategy(
-    dp=16,
-    tp=1,
-    pp=1,
-    vpp=1,
-    cp=1,
-    ep=1,
-    etp=1,
-    sequence_parallel=False,
-    offload="none",
-    zero_stage=3,
-    micro_batch=1,
-    num_micro_batches=4,
-    layers_per_stage=(32,),
-    selective_layers_per_stage=(0,),
-    recompute_layers_per_stage=(0,),
-)
+STRATEGY = strategy_of(dp=16, zero_stage=3, num_micro_batches=4, layers_per_stage=(32,))
 
 
 def job(framework: str = "torchtitan", *, tokens: int = 10**12, **terms: object) -> Job:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from contexts import context_of
+from contexts import context_of, with_traits
 
 from planner.answers.plan import answer
 from planner.answers.scale import (
@@ -103,8 +103,7 @@ def test_a_limit_bites_where_it_takes_so_much(strong: Scaling) -> None:
 
 def without_cp(context: Context) -> Context:
     """GPUs beyond the batch have no use then."""
-    support = replace(context.traits.support, cp=False)
-    return replace(context, traits=replace(context.traits, support=support))
+    return with_traits(context, support={"cp": False})
 
 
 def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch() -> None:

@@ -87,45 +87,11 @@ def test_unknown_type_says_what_is_known_and_what_to_do(tmp_path: Path) -> None:
     assert "YAML with at least num_layers, hidden_size" in message
 
 
-def test_missing_or_malformed_type_is_asked_for(tmp_path: Path) -> None:
-    assert "is missing" in problems_of(written(tmp_path, vocab_size=7))["model_type"]
-    assert "must be a word" in problems_of(written(tmp_path, model_type=["llama"]))["model_type"]
-
-
 @pytest.mark.parametrize("value", [True, "32", 32.0, -1, 0, 10**30, [], {}, None, float("nan")])
 def test_impossible_sizes_are_named(tmp_path: Path, value: Any) -> None:
     problems = problems_of(written(tmp_path, **LLAMA, hidden_size=value))
     assert list(problems) == ["hidden_size"]
     assert "given" in problems["hidden_size"]
-
-
-def test_problems_of_all_kinds_come_at_once(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        model_type="opt",
-        vocab_size="many",
-        hidden_size=1000,
-        num_attention_heads=16,
-        layer_norm_elementwise_affine=False,
-        pruned_heads={"0": [1]},
-    )
-    problems = problems_of(path)
-    assert set(problems) == {
-        "vocab_size",
-        "num_attention_heads",
-        "layer_norm_elementwise_affine",
-        "pruned_heads",
-    }
-    assert problems["num_attention_heads"].endswith("allowed a divisor of hidden_size")
-
-
-def test_rule_speaks_of_the_keys_of_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, model_type="gpt2", num_attention_heads=7)
-    assert "does not divide n_embd = 768" in problems_of(path)["num_attention_heads"]
-    path = written(tmp_path, model_type="deepseek_v3", n_routed_experts=4)
-    message = problems_of(path)["num_experts_per_tok"]
-    assert "is more than n_routed_experts = 4; given 8" in message
-    assert message.endswith("left out, taken as deepseek_v3 has it")
 
 
 @pytest.mark.parametrize(
@@ -136,18 +102,15 @@ def test_rule_speaks_of_the_keys_of_the_file(tmp_path: Path) -> None:
         {"model_type": "glm4_moe", "num_hidden_layers": 1, "n_routed_experts": 2},
     ],
 )
-def test_a_wrong_key_brings_no_rule_that_is_not_the_types(
+def test_sizes_that_only_another_type_refuses_are_taken(
     tmp_path: Path, keys: dict[str, Any]
 ) -> None:
     assert load_model(written(tmp_path, **keys)).num_layers
-    assert set(problems_of(written(tmp_path, **keys, vocab_size="x"))) == {"vocab_size"}
 
 
-def test_two_spellings_must_agree(tmp_path: Path) -> None:
+def test_two_spellings_may_agree(tmp_path: Path) -> None:
     path = written(tmp_path, model_type="gpt2", hidden_size=768, n_embd=768)
     assert load_model(path).hidden_size == 768
-    path = written(tmp_path, model_type="gpt2", hidden_size=768, n_embd=1024)
-    assert "is n_embd in other words" in problems_of(path)["hidden_size"]
 
 
 @pytest.mark.parametrize(
@@ -168,49 +131,6 @@ def test_windows_are_understood(
 ) -> None:
     model = load_model(written(tmp_path, **keys))
     assert (model.sliding_window, model.full_attention_step) == (window, step)
-
-
-FULL, SLIDING = "full_attention", "sliding_attention"
-
-
-@pytest.mark.parametrize(
-    ("keys", "key", "said"),
-    [
-        ({"model_type": "qwen3", "layer_types": [FULL]}, "layer_types", "one entry per layer"),
-        (
-            {"model_type": "qwen2", "use_sliding_window": True},
-            "max_window_layers",
-            "given 28 full_attention, 4 sliding_attention",
-        ),
-        (
-            {"model_type": "gemma2", "num_hidden_layers": 2, "layer_types": [FULL, SLIDING]},
-            "layer_types",
-            "a pattern that is not modelled",
-        ),
-        (
-            {"model_type": "qwen3", "num_hidden_layers": 1, "layer_types": [SLIDING]},
-            "layer_types",
-            "without a window",
-        ),
-        (
-            {"model_type": "llama", "num_hidden_layers": 1, "layer_types": [SLIDING]},
-            "layer_types",
-            "LlamaForCausalLM does not read it",
-        ),
-        ({"model_type": "qwen3_moe", "mlp_only_layers": [5]}, "mlp_only_layers", "given [5]"),
-        (
-            {"model_type": "bert", "position_embedding_type": "relative_key"},
-            "position_embedding_type",
-            "given 'relative_key', allowed absolute",
-        ),
-        ({"model_type": "vit", "patch_size": 500}, "patch_size", "larger than the image"),
-        ({"model_type": "t5", "is_encoder_decoder": False}, "is_encoder_decoder", "allowed True"),
-    ],
-)
-def test_layers_that_are_not_modelled_are_refused_by_name(
-    tmp_path: Path, keys: dict[str, Any], key: str, said: str
-) -> None:
-    assert said in problems_of(written(tmp_path, **keys))[key]
 
 
 def test_keys_that_change_no_layer_are_ignored(tmp_path: Path) -> None:
@@ -235,10 +155,6 @@ def test_only_the_text_part_of_gemma3_is_read_and_said(tmp_path: Path) -> None:
     assert load_model(path).num_layers == 3
     assert read_config(path).notes[0] == "text_config.* only: the text part of gemma3"
     assert load_model(written(tmp_path, model_type="gemma3")).num_layers == 26
-    problems = problems_of(written(tmp_path, model_type="gemma3", text_config=[1]))
-    assert list(problems) == ["text_config"]
-    nested = written(tmp_path, model_type="gemma3", text_config={"hidden_size": "x"})
-    assert list(problems_of(nested)) == ["text_config.hidden_size"]
 
 
 def test_separate_head_of_t5_is_noted(tmp_path: Path) -> None:

@@ -32,11 +32,6 @@ def test_the_text_part_of_a_wrapper_is_read_and_said(tmp_path: Path) -> None:
     assert model.notes == ("text_config.* only: the text part of llava",)
 
 
-def test_problems_of_a_text_part_are_named_inside_it(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"text_config\.vocab_size: must be"):
-        read(tmp_path, model_type="llava", text_config={**LLAMA, "vocab_size": 0})
-
-
 @pytest.mark.parametrize(
     ("outer", "inner", "tied"),
     [({}, {}, False), (True, {}, True), (True, False, False), (False, True, True)],

@@ -87,23 +87,6 @@ def test_a_cluster_file_gives_levels(tmp_path: Path) -> None:
     assert "given: network level leaf" in map(str, cluster.assumptions)
 
 
-def test_all_problems_of_levels_are_reported_at_once(tmp_path: Path) -> None:
-    text = (
-        "node: dgx-h100\ncount: 64\nlevels:\n"
-        "- {name: leaf, num_nodes: 16}\n"
-        "- {name: pod, num_nodes: 8, oversubscription: 0.5}\n"
-        "- {name: row}\n"
-        "- {name: spine, num_nodes: 64}\n"
-    )
-    with pytest.raises(InputError) as caught:
-        from_file(tmp_path, text)
-    found = problems_of(caught.value)
-    assert found["levels.1.num_nodes"] == "must be more than the 16 of the level below; given 8"
-    assert found["levels.2.num_nodes"].startswith("is missing")
-    assert found["levels.3.num_nodes"].startswith("the last level holds all nodes; given 64")
-    assert "greater than or equal to 1" in found["levels.1.oversubscription"]
-
-
 def test_levels_of_a_fabric_file_follow_the_same_rules() -> None:
     raw = raw_of("fabrics", "ib-ndr-superpod")
     del raw["levels"][0]["num_nodes"]

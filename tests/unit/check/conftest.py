@@ -5,30 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_format import demo_text
 
 from planner.check.check import check_file
 from planner.check.result import FileResult
 from planner.formats.format import Format
 from planner.query.from_file import Request
 
-SOUND = {"tp": 2, "zero": 1, "micro": 1, "batch": 128, "sequence_parallel": "true"}
-
 
 @pytest.fixture
-def demo_text() -> Callable[..., str]:
-    """A sound configuration with some keys changed; None leaves a key out."""
-
-    def text(**changes: object) -> str:
-        keys = {key: value for key, value in (SOUND | changes).items() if value is not None}
-        return "\n".join(["# demo", *(f"{key} {value}" for key, value in keys.items())])
-
-    return text
-
-
-@pytest.fixture
-def check_demo(
-    tmp_path: Path, demo_format: Format, demo_text: Callable[..., str]
-) -> Callable[..., FileResult]:
+def check_demo(tmp_path: Path, demo_format: Format) -> Callable[..., FileResult]:
+    """Checks of a sound configuration with some keys changed."""
 
     def check(request: dict[str, Any] | None = None, **changes: object) -> FileResult:
         path = tmp_path / "run.demo"

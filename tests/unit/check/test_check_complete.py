@@ -1,9 +1,8 @@
 """What a file leaves open follows from the job; what it contradicts is said at its line."""
 
-from collections.abc import Callable
 
 import pytest
-from fake_format import FORMAT
+from fake_format import FORMAT, demo_text
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -14,21 +13,12 @@ from planner.query.from_file import Job, Request
 from planner.query.layout import Completed, complete
 from planner.spec.strategy import Strategy
 
-Text = Callable[..., str]
 
-
-@pytest.fixture
-def completed(demo_text: Text) -> Callable[..., Completed]:
-    def run(job: dict[str, int] | None = None, **changes: object) -> Completed:
-        reading = FORMAT.read(SourceText(path="run.demo", text=demo_text(**changes)))
-        whole = Job(
-            model=load_model("llama3-8b"),
-            cluster=load_cluster("2xdgx-h100"),
-            request=Request(**(job or {})),
-        )
-        return complete(reading, whole, "megatron")
-
-    return run
+def completed(job: dict[str, int] | None = None, **changes: object) -> Completed:
+    reading = FORMAT.read(SourceText(path="run.demo", text=demo_text(**changes)))
+    request = Request(**(job or {}))
+    model, cluster = load_model("llama3-8b"), load_cluster("2xdgx-h100")
+    return complete(reading, Job(model=model, cluster=cluster, request=request), "megatron")
 
 
 def strategy_of(made: Completed) -> Strategy:
@@ -42,24 +32,20 @@ def said(made: Completed) -> list[tuple[str, str, int]]:
     return [(finding.rule, finding.key, finding.line) for finding in made.findings]
 
 
-def test_data_parallelism_is_what_the_cluster_leaves(completed: Callable[..., Completed]) -> None:
+def test_data_parallelism_is_what_the_cluster_leaves() -> None:
     strategy = strategy_of(completed(pp=2, cp=2))
     assert (strategy.dp, strategy.num_gpus) == (2, 16)
 
 
-def test_gpus_of_the_file_come_before_those_of_the_cluster(
-    completed: Callable[..., Completed],
-) -> None:
+def test_gpus_of_the_file_come_before_those_of_the_cluster() -> None:
     assert strategy_of(completed(gpus=8)).dp == 4
 
 
-def test_gpus_of_the_job_come_before_those_of_the_cluster(
-    completed: Callable[..., Completed],
-) -> None:
+def test_gpus_of_the_job_come_before_those_of_the_cluster() -> None:
     assert strategy_of(completed({"num_gpus": 4})).dp == 2
 
 
-def test_gpus_follow_from_all_degrees(completed: Callable[..., Completed]) -> None:
+def test_gpus_follow_from_all_degrees() -> None:
     made = completed(dp=4)
     assert made.world.num_gpus == 8
     assert strategy_of(made).num_micro_batches == 32
@@ -78,9 +64,7 @@ def test_gpus_follow_from_all_degrees(completed: Callable[..., Completed]) -> No
     ],
 )
 def test_what_is_open_of_the_batch_follows(
-    completed: Callable[..., Completed],
-    given: dict[str, object],
-    expected: tuple[int, int, int],
+    given: dict[str, object], expected: tuple[int, int, int]
 ) -> None:
     made = completed(**given)
     strategy = strategy_of(made)
@@ -89,11 +73,11 @@ def test_what_is_open_of_the_batch_follows(
     assert (strategy.micro_batch, strategy.num_micro_batches, batch) == expected
 
 
-def test_the_batch_of_the_job_stands_in_for_the_files(completed: Callable[..., Completed]) -> None:
+def test_the_batch_of_the_job_stands_in_for_the_files() -> None:
     assert strategy_of(completed({"global_batch": 256}, batch=None)).num_micro_batches == 32
 
 
-def test_what_nobody_states_is_assumed_in_words(completed: Callable[..., Completed]) -> None:
+def test_what_nobody_states_is_assumed_in_words() -> None:
     assert completed(length=4096, precision="bf16").assumed == ()
     assert completed({"seq_len": 4096}, precision="bf16").assumed == ()
     open_batch = completed(length=4096, precision="bf16", batch=None, micro=None)
@@ -101,19 +85,17 @@ def test_what_nobody_states_is_assumed_in_words(completed: Callable[..., Complet
     assert completed().assumed == ("sequences of 8192 tokens", "bf16")
 
 
-def test_layers_are_dealt_out_evenly(completed: Callable[..., Completed]) -> None:
+def test_layers_are_dealt_out_evenly() -> None:
     assert strategy_of(completed(pp=4)).layers_per_stage == (8, 8, 8, 8)
     assert strategy_of(completed(pp=4, layers="7,9,9,7")).layers_per_stage == (7, 9, 9, 7)
 
 
-def test_all_stands_for_every_layer_of_every_stage(completed: Callable[..., Completed]) -> None:
+def test_all_stands_for_every_layer_of_every_stage() -> None:
     strategy = strategy_of(completed(pp=4, layers="7,9,9,7", full="all"))
     assert strategy.recompute_layers_per_stage == (7, 9, 9, 7)
 
 
-def test_the_sequence_length_is_the_files_the_jobs_or_the_usual(
-    completed: Callable[..., Completed],
-) -> None:
+def test_the_sequence_length_is_the_files_the_jobs_or_the_usual() -> None:
     def length(made: Completed) -> int:
         assert made.layout is not None
         return made.layout.context.job.seq_len
@@ -123,9 +105,7 @@ def test_the_sequence_length_is_the_files_the_jobs_or_the_usual(
     assert length(completed()) == 8192
 
 
-def test_placement_and_optimizer_are_the_frameworks_usual(
-    completed: Callable[..., Completed],
-) -> None:
+def test_placement_and_optimizer_are_the_frameworks_usual() -> None:
     made = completed(optimizer="sgd")
     assert strategy_of(made).placement == "tp-cp-ep-dp-pp"
     assert made.layout is not None
@@ -133,70 +113,33 @@ def test_placement_and_optimizer_are_the_frameworks_usual(
     assert strategy_of(completed()).schedule == "1f1b"
 
 
-def test_a_profile_that_offers_the_schedule_is_taken(completed: Callable[..., Completed]) -> None:
+def test_a_profile_that_offers_the_schedule_is_taken() -> None:
     made = completed(pp=2, schedule="zb-h1")
     assert made.layout is not None
     assert made.layout.context.traits.profile == "zero-bubble"
 
 
-@pytest.mark.parametrize(
-    ("job", "changes", "expected"),
-    [
-        ({}, {"tp": 3}, ("gpus.divide", "tp", 2)),
-        ({}, {"gpus": 8, "dp": 2}, ("gpus.divide", "dp", 8)),
-        ({"num_gpus": 8}, {"gpus": 16}, ("job.gpus", "gpus", 7)),
-        ({}, {"batch": 100}, ("batch.arithmetic", "batch", 5)),
-        ({}, {"steps": 3}, ("batch.arithmetic", "batch", 5)),
-        ({}, {"steps": 3, "micro": None}, ("batch.arithmetic", "batch", 4)),
-        ({"global_batch": 64}, {}, ("job.global_batch", "batch", 5)),
-        ({"global_batch": 64}, {"batch": None, "steps": 3}, ("job.global_batch", "steps", 6)),
-        ({"seq_len": 4096}, {"length": 2048}, ("job.seq_len", "length", 7)),
-        ({}, {"num_layers": 31}, ("job.model", "num_layers", 7)),
-        ({}, {"vocabulary": 128000}, ("job.model", "vocabulary", 7)),
-        ({}, {"precision": "fp4"}, ("job.precision", "precision", 7)),
-        ({}, {"precision": "int8"}, ("job.precision", "precision", 7)),
-        ({}, {"optimizer": "magic"}, ("job.optimizer", "optimizer", 7)),
-        ({}, {"tp": 0}, ("job.value", "tp", 2)),
-        ({}, {"tp": "two"}, ("job.value", "tp", 2)),
-        ({}, {"zero": 4}, ("job.value", "zero", 3)),
-        ({}, {"schedule": "best"}, ("job.value", "schedule", 7)),
-        ({}, {"sequence_parallel": 2}, ("job.value", "sequence_parallel", 6)),
-        ({}, {"layers": "a,b"}, ("job.value", "layers", 7)),
-        ({}, {"modules": 3}, ("job.value", "modules", 7)),
-        ({}, {"modules": "a,b"}, ("job.value", "modules", 7)),
-        ({"num_gpus": 128}, {"pp": 64}, ("legality.pp_at_most_layers", "pp", 7)),
-    ],
-)
-def test_a_contradiction_is_said_at_its_key(
-    completed: Callable[..., Completed],
-    job: dict[str, int],
-    changes: dict[str, object],
-    expected: tuple[str, str, int],
-) -> None:
-    assert said(completed(job, **changes)) == [expected]
-
-
-def test_a_padded_vocabulary_is_the_models(completed: Callable[..., Completed]) -> None:
+def test_a_padded_vocabulary_is_the_models() -> None:
     assert completed(vocabulary=128256).findings == ()
     assert completed(vocabulary=128384).findings == ()
     assert said(completed(vocabulary=128512)) == [("job.model", "vocabulary", 7)]
 
 
-def test_a_number_of_thousands_of_digits_is_a_finding(completed: Callable[..., Completed]) -> None:
+def test_a_number_of_thousands_of_digits_is_a_finding() -> None:
     (finding,) = completed(tp="9" * 3999).findings
     assert finding.rule == "job.value"
     (finding,) = completed(tp="9" * 5000).findings
     assert finding.rule == "job.value"
 
 
-def test_the_world_knows_file_job_and_model(completed: Callable[..., Completed]) -> None:
+def test_the_world_knows_file_job_and_model() -> None:
     world = completed(micro=2).world
     known = {"tp": 2, "dp": 8, "num_micro_batches": 8, "model.num_heads": 32, "num_gpus": 16}
     assert known.items() <= dict(world.decisions).items()
     assert world.decisions["layers_per_stage"] == (32,)
 
 
-def test_rules_are_asked_where_the_gpus_do_not_divide(completed: Callable[..., Completed]) -> None:
+def test_rules_are_asked_where_the_gpus_do_not_divide() -> None:
     world = completed(tp=3).world
     assert world.decisions["tp"] == 3
     assert "dp" not in world.decisions

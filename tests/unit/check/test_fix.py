@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from fake_format import FORMAT
+from fake_format import FORMAT, demo_text
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -16,7 +16,7 @@ Begin = Callable[..., RepairStart]
 
 
 @pytest.fixture
-def start(demo_text: Callable[..., str]) -> Begin:
+def start() -> Begin:
 
     def run(job: dict[str, int] | None = None, **changes: object) -> RepairStart:
         source = SourceText(path="run.demo", text=demo_text(**changes))

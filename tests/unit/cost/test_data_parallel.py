@@ -1,10 +1,8 @@
 """What gradient reduction and weight gathering move, by the framework's traits."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from contexts import columns_of, context_of
+from contexts import columns_of, context_of, with_traits
 
 from planner.cost.context import Context
 from planner.cost.data_parallel import (
@@ -24,8 +22,8 @@ from planner.spec.traits import UnitCopies
 
 
 def with_states(context: Context, **changes: object) -> Context:
-    states = replace(context.traits.states, **changes)  # type: ignore[arg-type]
-    return replace(context, traits=replace(context.traits, states=states))
+    # type: ignore[arg-type]
+    return with_traits(context, states={**changes})
 
 
 @pytest.mark.parametrize("scatters", [True, False])
@@ -129,8 +127,7 @@ def test_under_deepspeed_stage_3_gathers_as_many_weights_at_a_time_as_it_prefetc
     layer, chunk = np.array([218112000.0]), np.array([32 * 218112000.0])
 
     def elements(wanted: float) -> float:
-        overlap = replace(context.traits.overlap, weight_gather_elements=wanted)
-        given = replace(context, traits=replace(context.traits, overlap=overlap))
+        given = with_traits(context, overlap={"weight_gather_elements": wanted})
         return float(gather_elements(given, layer, chunk)[0])
 
     assert context.traits.overlap.weight_gather_elements == 5e7
@@ -140,8 +137,7 @@ def test_under_deepspeed_stage_3_gathers_as_many_weights_at_a_time_as_it_prefetc
 @pytest.mark.parametrize("wanted", [0.0, 1.0])
 def test_each_message_of_stage_3_waits_for_its_latency(wanted: float) -> None:
     plain = context_of(model="llama3-8b", framework="deepspeed", cluster="8xdgx-h100")
-    overlap = replace(plain.traits.overlap, weight_gather_elements=wanted)
-    context = replace(plain, traits=replace(plain.traits, overlap=overlap))
+    context = with_traits(plain, overlap={"weight_gather_elements": wanted})
     columns = columns_of(dp=64, zero_stage=3)
     parts = stage_parameters(context, columns)
     group = group_of("dp_shard", columns, context.cluster)
@@ -167,10 +163,9 @@ def test_a_unit_s_gradients_are_joined_widened_and_divided_or_copied(
 
 
 def with_copies(context: Context, copies: UnitCopies, accumulated_bytes: float) -> Context:
-    kernels = replace(
-        context.traits.kernels, unit_copies=copies, weight_gradient_bytes=accumulated_bytes
+    return with_traits(
+        context, kernels={"unit_copies": copies, "weight_gradient_bytes": accumulated_bytes}
     )
-    return replace(context, traits=replace(context.traits, kernels=kernels))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """Documents shorter than a sequence: packed, padded and grouped ones in memory and time."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from contexts import strategy_of, with_traits
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -12,7 +11,7 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, read_documents
-from planner.spec.strategy import Strategy, split_values
+from planner.spec.strategy import Strategy
 
 LONGEST = 8192
 
@@ -31,14 +30,12 @@ def context(documents: str | None, seq_len: int = LONGEST) -> Context:
 
 
 def layout(micro_batch: int) -> Strategy:
-    return Strategy(
-        **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "etp", "dp_replicate", "vpp"), 1),
+    return strategy_of(
         zero_stage=0,
         micro_batch=micro_batch,
         num_micro_batches=16 // micro_batch,
-        sequence_parallel=False,
-        offload="none",
-        **split_values((16,), {"full": (16,)}),
+        layers_per_stage=(16,),
+        recompute_layers_per_stage=(16,),
     )
 
 
@@ -90,7 +87,7 @@ def test_separate_operations_pay_the_whole_square() -> None:
     times = []
     for documents in (None, "packed:500"):
         case = context(documents)
-        kernels = replace(case.traits.kernels, attention="unfused")
-        traits = replace(case.traits, kernels=kernels)
-        times.append(estimate(replace(case, traits=traits), layout(1)).iter_time_s)
+        times.append(
+            estimate(with_traits(case, kernels={"attention": "unfused"}), layout(1)).iter_time_s
+        )
     assert times[0] == times[1]

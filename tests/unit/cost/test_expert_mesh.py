@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of, shape_of
+from contexts import columns_of, context_of, shape_of, with_traits
 from forward_flops import forward_flops
 from rank_parameters import rank_parameters
 
@@ -175,8 +175,7 @@ def test_ranks_of_the_recipe_on_its_nodes(recipe: StrategyColumns) -> None:
 def test_split_experts_cost_what_they_cost_inside_data_parallelism() -> None:
     """With tp 1, or etp = tp, nothing but the gathered pairs is new."""
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", seq_len=SEQ_LEN)
-    alone = replace(context.traits.kernels, gathers_expert_pairs=False)
-    silent = replace(context, traits=replace(context.traits, kernels=alone))
+    silent = with_traits(context, kernels={"gathers_expert_pairs": False})
     columns = columns_of(tp=[1, 4], dp=[32, 8], ep=8, sequence_parallel=[0, 1], micro_batch=1)
     costs = layer_costs(context, columns)
     others = layer_costs(silent, columns)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from contexts import context_of, small_model, strategy_of
+from contexts import context_of, small_model, strategy_of, with_traits
 
 from planner.catalog.clusters import load_cluster
 from planner.cost.context import Context
@@ -79,8 +79,7 @@ def test_encoders_see_the_whole_square() -> None:
 @pytest.mark.parametrize("attention", ["fused", "unfused"])
 def test_kernels_do_not_change_what_the_model_needs(attention: str) -> None:
     context = context_of(model="gpt3-175b", seq_len=2048)
-    kernels = replace(context.traits.kernels, attention=attention)
-    changed = replace(context, traits=replace(context.traits, kernels=kernels))
+    changed = with_traits(context, kernels={"attention": attention})
     assert flops(changed).total == pytest.approx(flops(context).total, rel=1e-12)
 
 

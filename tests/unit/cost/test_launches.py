@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of, small_model
+from contexts import changed_traits, columns_of, context_of, small_model, with_traits
 
 from planner.cost.context import Context
 from planner.cost.launches import (
@@ -30,10 +30,9 @@ MOVING = 3.0  # Kernels of an op that moves data
 
 
 def launching(context: Context, **changes: float) -> Context:
-    kernels = replace(
-        context.traits.kernels, launch_s=LAUNCH_S, memory_bound_kernels=MOVING, **changes
+    return with_traits(
+        context, kernels={"launch_s": LAUNCH_S, "memory_bound_kernels": MOVING, **changes}
     )
-    return replace(context, traits=replace(context.traits, kernels=kernels))
 
 
 def floors(context: Context, columns: StrategyColumns) -> tuple[np.ndarray, np.ndarray]:
@@ -242,14 +241,16 @@ def test_the_host_waits_where_a_framework_needs_counts_of_tokens(
 ) -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
     traits = load_traits("megatron", profile)
-    traits = replace(traits, kernels=replace(traits.kernels, **kernels))
+    traits = changed_traits(traits, kernels={**kernels})
     (group,) = layer_groups(
         context.model, layer_shape(columns_of(dp=64, ep=8), context.job), traits
     )
     assert host_waits(group, traits) == waits
     assert host_waits(replace(group, name="dense"), traits) == ()
-    beside = replace(traits.overlap, expert_all_to_all_overlap="batches")
-    assert host_waits(group, replace(traits, overlap=beside)) == ()
+    assert (
+        host_waits(group, changed_traits(traits, overlap={"expert_all_to_all_overlap": "batches"}))
+        == ()
+    )
 
 
 def test_layers_beside_another_micro_batch_take_the_host_longer() -> None:

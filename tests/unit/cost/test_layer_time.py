@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of
+from contexts import changed_traits, columns_of, context_of, with_traits
 
 from planner.cost.context import Context
 from planner.cost.layer import layer_shape
@@ -30,17 +30,16 @@ def changed(
     traits: FrameworkTraits, *, overlap: str = "none", graphs: float = 0.0, launch_s: float = 0.0
 ) -> FrameworkTraits:
     """Traits with another overlap of the all-to-all and other launches (backward takes twice)."""
-    return replace(
+    return changed_traits(
         traits,
-        overlap=replace(traits.overlap, expert_all_to_all_overlap=overlap),
-        kernels=replace(
-            traits.kernels,
-            cuda_graph_fraction=graphs,
-            grouped_launch_s=0.0,
-            eager_launch_s=0.0,
-            moe_launch_forward_s=launch_s,
-            moe_launch_backward_s=2.0 * launch_s,
-        ),
+        overlap={"expert_all_to_all_overlap": overlap},
+        kernels={
+            "cuda_graph_fraction": graphs,
+            "grouped_launch_s": 0.0,
+            "eager_launch_s": 0.0,
+            "moe_launch_forward_s": launch_s,
+            "moe_launch_backward_s": 2.0 * launch_s,
+        },
     )
 
 
@@ -174,8 +173,7 @@ def test_products_left_in_16_bits_are_of_experts_or_of_all_others(
 
 def test_grouped_products_run_at_their_share_of_the_rate(mixture: Context) -> None:
     columns = columns_of(dp=64, ep=[8])
-    kernels = replace(mixture.traits.kernels, grouped_rate_fraction=0.5)
-    slow = replace(mixture, traits=replace(mixture.traits, kernels=kernels))
+    slow = with_traits(mixture, kernels={"grouped_rate_fraction": 0.5})
     _, (group,), whole = priced(mixture, columns)
     half = priced(slow, columns)[2]
     for op in group.ops:
@@ -193,8 +191,15 @@ def test_a_layer_waits_for_launches_before_the_exchange_although_experts_outlast
 
     def passes(waits: tuple[str, ...], launch_s: float) -> LayerPasses:
         given = changed(mixture.traits, launch_s=launch_s)
-        kernels = replace(given.kernels, host_waits=waits, moe_launch_backward_s=0.0)
-        return priced(replace(mixture, traits=replace(given, kernels=kernels)), columns)[0]
+        return priced(
+            replace(
+                mixture,
+                traits=changed_traits(
+                    given, kernels={"host_waits": waits, "moe_launch_backward_s": 0.0}
+                ),
+            ),
+            columns,
+        )[0]
 
     kernels_s = float(exposed_s(passes((), 0.0).forward)[0])
     once, twice = (
@@ -207,8 +212,7 @@ def test_a_layer_waits_for_launches_before_the_exchange_although_experts_outlast
 
 def backward_tp(context: Context, columns: StrategyColumns, *, early: bool) -> np.ndarray:
     """Exposed tensor-parallel seconds of a layer's backward."""
-    overlap = replace(context.traits.overlap, overlaps_input_gradients=early)
-    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    context = with_traits(context, overlap={"overlaps_input_gradients": early})
     return priced(context, columns)[0].backward["tensor_parallel"].exposed_s
 
 

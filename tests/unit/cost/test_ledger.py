@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
 import pytest
-from contexts import context_of
+from contexts import context_of, with_traits
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -192,10 +191,10 @@ def test_stage_3_copies_the_gradients_of_one_group_at_a_time(
     elements: float, copied: float
 ) -> None:
     context = context_of(framework="deepspeed")
-    states = replace(context.traits.states, zero3_step_elements=elements)
-    traits = replace(context.traits, states=states)
     layout = {"dp": 8, "zero_stage": 3, "global_batch": 16}
-    ((ledger, _),) = ledgers_of(replace(context, traits=traits), **layout)
+    ((ledger, _),) = ledgers_of(
+        with_traits(context, states={"zero3_step_elements": elements}), **layout
+    )
     assert items_of(ledger)["step_group"].num_bytes == pytest.approx(4 * copied, rel=1e-6)
     assert bytes_by_head(ledger)["optimizer"] == pytest.approx(12 * PARAMS / 8, rel=1e-6)
 

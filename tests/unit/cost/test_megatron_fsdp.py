@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of
+from contexts import columns_of, context_of, with_traits
 
 from planner.cost.buffers import dummy_gradient_bytes, transient_layer_bytes, unit_buffer_bytes
 from planner.cost.context import Context
@@ -68,8 +68,7 @@ def test_a_long_queue_ends_where_the_trait_says(
     priced: tuple[Context, StrategyColumns, StageParameters],
 ) -> None:
     context, _, parts = priced
-    states = replace(context.traits.states, whole_gradient_elements=3 * float(parts.params[0]))
-    short = replace(context, traits=replace(context.traits, states=states))
+    short = with_traits(context, states={"whole_gradient_elements": 3 * float(parts.params[0])})
     units = max(float(parts.last_params[0]), float(parts.params[0])) + float(parts.params[0])
     longer = max(units, 3 * float(parts.params[0]))
     assert unit_buffer_bytes(replace(parts, context=short))[1] == pytest.approx(2 * longer)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import context_of
+from contexts import changed_traits, context_of
 
 from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
@@ -123,7 +123,7 @@ def _estimate(context: Context, **layout: object) -> Estimate:
 
 def _with(context: Context, **offload: object) -> Context:
     traits = load_traits("deepspeed")
-    return replace(context, traits=replace(traits, offload=replace(traits.offload, **offload)))
+    return replace(context, traits=changed_traits(traits, offload={**offload}))
 
 
 def test_gradients_that_are_waited_for_show_whole() -> None:

@@ -3,7 +3,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of
+from contexts import columns_of, context_of, strategy_of, with_traits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +31,6 @@ from planner.cost.time_terms import (
     p2p_s,
     unoverlapped_all_to_all_s,
 )
-from planner.spec.strategy import Strategy
 
 SECONDS = st.floats(0.0, 10.0)
 SHARES = st.floats(0.0, 1.0)
@@ -109,34 +108,16 @@ def test_bucket_pieces_are_linear_in_the_layers() -> None:
 
 
 def _with_buckets(context: Context, elements: float) -> Context:
-    overlap = replace(
-        context.traits.overlap,
-        gradient_bucket_elements=elements,
-        gradient_bucket_elements_per_rank=0.0,
+    return with_traits(
+        context,
+        overlap={"gradient_bucket_elements": elements, "gradient_bucket_elements_per_rank": 0.0},
     )
-    return replace(context, traits=replace(context.traits, overlap=overlap))
 
 
 def test_the_best_bucket_is_neither_the_smallest_nor_the_largest() -> None:
     # Small buckets pay latency, large ones show whole: exposed time has its least between.
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
-    strategy = Strategy(
-        dp=128,
-        tp=1,
-        pp=1,
-        vpp=1,
-        cp=1,
-        ep=1,
-        etp=1,
-        zero_stage=1,
-        micro_batch=1,
-        num_micro_batches=1,
-        sequence_parallel=False,
-        offload="none",
-        layers_per_stage=(32,),
-        selective_layers_per_stage=(0,),
-        recompute_layers_per_stage=(0,),
-    )
+    strategy = strategy_of(dp=128, layers_per_stage=(32,))
     smallest, middle, largest = (
         estimate(_with_buckets(context, elements), strategy).time["data_parallel"]
         for elements in (2e4, 4e7, 1e18)
@@ -168,8 +149,7 @@ def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes() -> 
 
 def test_without_overlap_all_of_the_reduction_shows() -> None:
     context = context_of(cluster="2xdgx-h100")
-    overlap = replace(context.traits.overlap, overlaps_gradient_reduction=False)
-    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    context = with_traits(context, overlap={"overlaps_gradient_reduction": False})
     columns = columns_of(dp=16)
     parts = stage_parameters(context, columns)
     times = layer_times(parts)
@@ -184,17 +164,14 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
     context = context_of(
         model="llama3-8b", framework="torchtitan", cluster="8xdgx-h100", seq_len=8192
     )
-    overlap = replace(context.traits.overlap, overlaps_parameter_gather=False)
     columns = columns_of(dp=16, pp=4, vpp=[1, 2], zero_stage=2)
 
     def shown(*, reshards: bool) -> tuple[np.ndarray, np.ndarray]:
-        states = replace(
-            context.traits.states,
-            zero3_reshards_under_pp=reshards,
-            reduces_every_micro_batch=False,
+        changed = with_traits(
+            context,
+            overlap={"overlaps_parameter_gather": False},
+            states={"zero3_reshards_under_pp": reshards, "reduces_every_micro_batch": False},
         )
-        traits = replace(context.traits, overlap=overlap, states=states)
-        changed = replace(context, traits=traits)
         parts = stage_parameters(changed, columns)
         times = layer_times(parts)
         layer = grad_sync_pieces(parts, times).layer.exposed_s
@@ -217,8 +194,7 @@ def test_transfers_hide_where_a_stage_has_another_chunk_to_compute(
     mode: str, vpp: int, hides: bool
 ) -> None:
     context = context_of()
-    overlap = replace(context.traits.overlap, pipeline_p2p_overlap=mode)
-    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    context = with_traits(context, overlap={"pipeline_p2p_overlap": mode})
     columns = columns_of(pp=2, vpp=vpp, num_micro_batches=8)
     parts = stage_parameters(context, columns)
     times = layer_times(parts)
@@ -283,10 +259,9 @@ def test_an_all_to_all_hides_behind_what_its_mode_puts_beside_it() -> None:
 def test_ring_exchange_needs_sequence_parallelism() -> None:
     def exposed(mode: str) -> list[float]:
         context = context_of(model="llama3.1-8b")
-        overlap = replace(
-            context.traits.overlap, tensor_parallel_overlap=mode, ring_achieved_fraction=1.0
+        context = with_traits(
+            context, overlap={"tensor_parallel_overlap": mode, "ring_achieved_fraction": 1.0}
         )
-        context = replace(context, traits=replace(context.traits, overlap=overlap))
         costs = stage_parameters(
             context, columns_of(tp=4, micro_batch=8, sequence_parallel=[0, 1])
         ).costs
@@ -307,8 +282,7 @@ def test_micro_batches_without_a_partner(num: int, pp: int, vpp: int, alone: flo
 
 def test_an_only_micro_batch_hides_no_exchange() -> None:
     context = context_of(model="mixtral-8x7b", cluster="1xdgx-h100")
-    overlap = replace(context.traits.overlap, expert_all_to_all_overlap="batches")
-    beside = replace(context, traits=replace(context.traits, overlap=overlap))
+    beside = with_traits(context, overlap={"expert_all_to_all_overlap": "batches"})
     layout = columns_of(dp=8, ep=8)
     shown = [
         float(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import context_of
+from contexts import context_of, with_traits
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -32,8 +32,7 @@ SCHEDULES = (
 
 
 def any_schedule(context: Context) -> Context:
-    support = replace(context.traits.support, schedules=tuple(name for name, _ in SCHEDULES))
-    return replace(context, traits=replace(context.traits, support=support))
+    return with_traits(context, support={"schedules": tuple(name for name, _ in SCHEDULES)})
 
 
 def laid_out(context: Context, schedule: str, vpp: int, pp: int = 4) -> tuple[Context, Strategy]:
@@ -57,8 +56,7 @@ def test_weight_gradients_are_part_of_backward(context: Context) -> None:
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_equal_stages_have_each_schedules_own_bubble(context: Context, waits: bool) -> None:
-    overlap = replace(context.traits.overlap, optimizer_waits_for_all_stages=waits)
-    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    context = with_traits(context, overlap={"optimizer_waits_for_all_stages": waits})
     forward, backward = np.array([3.0]), np.array([7.0])
     layers, p = context.model.num_blocks, 4
     for schedule, vpp in SCHEDULES[2:7]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of
+from contexts import columns_of, context_of, with_traits
 
 from planner.answers.layout import requested, resolve
 from planner.cost.buffers import offload_buffer_bytes
@@ -31,8 +31,7 @@ def with_link(context: Context, bytes_per_s: float) -> Context:
 
 
 def with_activation_offload(context: Context, offered: str) -> Context:
-    support = replace(context.traits.support, activation_offload=offered)
-    return replace(context, traits=replace(context.traits, support=support))
+    return with_traits(context, support={"activation_offload": offered})
 
 
 def offloaded_counts(layers: Array) -> Array:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contexts import columns_of
+from contexts import columns_of, strategy_of
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -13,7 +13,6 @@ from planner.cost.stage_model import price
 from planner.cost.states import state_bytes
 from planner.frameworks.registry import load_traits
 from planner.spec.job import JobSpec, Precision
-from planner.spec.strategy import Strategy
 from planner.spec.traits import traits_at_precision
 
 MODEL = load_model("llama3.2-1b")
@@ -49,22 +48,12 @@ def context_of(profile: str) -> Context:
 
 
 def ledger_of(profile: str, micro_batches: int = 1) -> StageLedger:
-    strategy = Strategy(
+    strategy = strategy_of(
         dp=2 // micro_batches,
-        tp=1,
-        pp=1,
-        cp=1,
-        ep=1,
-        etp=1,
-        vpp=1,
-        sequence_parallel=False,
-        offload="none",
         zero_stage=0,
-        micro_batch=1,
         num_micro_batches=micro_batches,
         layers_per_stage=(16,),
         recompute_layers_per_stage=(16,),
-        selective_layers_per_stage=(0,),
     )
     return stage_ledgers(price(context_of(profile), strategy))[0]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of, small_model
+from contexts import columns_of, context_of, small_model, strategy_of
 
 from planner.cost.buffers import communicator_bytes
 from planner.cost.data_parallel import data_parallel_costs
@@ -15,28 +15,7 @@ from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import offloads
 from planner.cost.topology import group_of
-from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
-
-
-def strategy_of(**changes: object) -> Strategy:
-    values: dict[str, object] = {
-        "dp": 1,
-        "tp": 1,
-        "pp": 1,
-        "vpp": 1,
-        "cp": 1,
-        "ep": 1,
-        "etp": changes.get("tp", 1),
-        "zero_stage": 0,
-        "micro_batch": 1,
-        "num_micro_batches": 16,
-        "sequence_parallel": False,
-        "offload": "none",
-        "layers_per_stage": (4,),
-        "selective_layers_per_stage": (0,),
-        "recompute_layers_per_stage": (0,),
-    }
-    return Strategy(**{**values, **changes})  # type: ignore[arg-type]
+from planner.spec.strategy import OFFLOAD_CODES
 
 
 def rows(*values: float) -> np.ndarray:
@@ -51,14 +30,9 @@ def counts_of(*, full: np.ndarray) -> np.ndarray:
 def test_full_recomputation_costs_one_more_forward() -> None:
     # Forward : backward is about 1 : 2, so full recomputation adds about a third of a layer.
     context = context_of(model="gpt3-175b", cluster="16xdgx-h100", seq_len=2048)
-    model = stage_model(context, context_columns(tp=1, pp=16, num_micro_batches=16))
+    model = stage_model(context, columns_of(pp=16, num_micro_batches=16))
     share = float(model.policies.added_s[FULL, 0] / model.layer_s[0])
     assert 0.29 < share < 0.37
-
-
-def context_columns(**values: int) -> StrategyColumns:
-    """One row of columns."""
-    return replace(strategy_of(), **values).columns()  # type: ignore[arg-type]
 
 
 def test_selective_recomputation_costs_a_few_percent() -> None:
@@ -66,7 +40,7 @@ def test_selective_recomputation_costs_a_few_percent() -> None:
     context = context_of(
         model="korthikanti-22b", profile="classic", cluster="1xdgx-a100-640", seq_len=2048
     )
-    columns = context_columns(tp=8, micro_batch=4, sequence_parallel=1)
+    columns = columns_of(num_micro_batches=16, tp=8, micro_batch=4, sequence_parallel=1)
     model = stage_model(context, columns)
     share = model.policies.added_s[:, 0] / model.layer_s[0]
     assert 0.01 < float(share[SELECTIVE]) < 0.12
@@ -75,7 +49,7 @@ def test_selective_recomputation_costs_a_few_percent() -> None:
 
 def test_recomputing_flash_attention_drops_only_the_log_sum_exp() -> None:
     # s 1024, 16 heads of 4 bytes: the scores are never kept.
-    model = stage_model(context_of(), context_columns())
+    model = stage_model(context_of(), columns_of(num_micro_batches=16))
     assert model.policies.added_s[SELECTIVE, 0] > 0
     dropped = model.saved_bytes[0] - model.policies.saved_bytes[SELECTIVE, 0]
     assert float(dropped) == 1024 * 16 * 4
@@ -144,7 +118,9 @@ def test_a_stage_fits_up_to_the_last_byte() -> None:
 
 def test_the_margin_is_taken_off_the_devices_memory() -> None:
     context = replace(context_of(hbm_bytes=80e9), margin_fraction=0.1)
-    assert stage_model(context, context_columns()).usable_bytes == pytest.approx(72e9)
+    assert stage_model(context, columns_of(num_micro_batches=16)).usable_bytes == pytest.approx(
+        72e9
+    )
 
 
 def test_host_memory_limits_offloaded_states() -> None:
@@ -208,7 +184,7 @@ def test_a_tied_vocabulary_is_copied_to_the_last_of_several_stages(pp: int) -> N
 
 def test_mfu_and_throughput_follow_from_the_iteration_time() -> None:
     context = context_of(global_batch=16, seq_len=1024)
-    result = estimate(context, strategy_of(dp=2, num_micro_batches=8))
+    result = estimate(context, strategy_of(dp=2, num_micro_batches=8, zero_stage=0))
     assert result.tokens_per_s == pytest.approx(16 * 1024 / result.iter_time_s)
     assert result.tokens_per_s_per_gpu == pytest.approx(result.tokens_per_s / 2)
     assert result.mfu == pytest.approx(result.model_flops / (result.iter_time_s * 2 * 989e12))

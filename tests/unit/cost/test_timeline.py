@@ -1,9 +1,7 @@
 """The slices of an iteration: they fill it on every stage, and hold no more than the estimate."""
 
-from dataclasses import replace
-
 import pytest
-from contexts import context_of
+from contexts import context_of, with_traits
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -34,8 +32,7 @@ SCHEDULES = (
 
 
 def subject(context: Context, schedule: str, vpp: int, **layout: object) -> PricedStrategy:
-    support = replace(context.traits.support, schedules=tuple(name for name, _ in SCHEDULES))
-    context = replace(context, traits=replace(context.traits, support=support))
+    context = with_traits(context, support={"schedules": tuple(name for name, _ in SCHEDULES)})
     words = {"pp": 4, "global_batch": 16, "recompute": "selective", **layout}
     return price(*resolve(context, requested(vpp=vpp, schedule=schedule, **words)))
 
@@ -69,8 +66,7 @@ def test_the_items_of_chunks_sum_to_their_stages_time(
 def test_slices_follow_each_other_and_sum_to_the_iteration(
     context: Context, schedule: str, vpp: int, waits: bool
 ) -> None:
-    overlap = replace(context.traits.overlap, optimizer_waits_for_all_stages=waits)
-    context = replace(context, traits=replace(context.traits, overlap=overlap))
+    context = with_traits(context, overlap={"optimizer_waits_for_all_stages": waits})
     one = subject(context, schedule, vpp)
     drawn = timeline(one)
     assert drawn.iteration_s == estimate(one.context, one.strategy).iter_time_s
@@ -112,9 +108,7 @@ def test_the_highest_point_of_memory_is_the_peak_of_the_estimate(
 ) -> None:
     one = subject(context, schedule, vpp)
     for keeps in ("no", "all"):
-        states = replace(one.context.traits.states, keeps_stage_outputs=keeps)
-        traits = replace(one.context.traits, states=states)
-        each = price(replace(one.context, traits=traits), one.strategy)
+        each = price(with_traits(one.context, states={"keeps_stage_outputs": keeps}), one.strategy)
         peaks = each.model.peak_bytes(*each.split)[0].tolist()
         assert [max(curve.total_bytes) for curve in curves(each)] == pytest.approx(peaks)
 
@@ -130,8 +124,7 @@ def test_the_first_of_four_1f1b_stages_fills_step_by_step(context: Context) -> N
 
 
 def test_outputs_that_a_pipeline_keeps_gather_until_the_last_backward(context: Context) -> None:
-    states = replace(context.traits.states, keeps_stage_outputs="all")
-    context = replace(context, traits=replace(context.traits, states=states))
+    context = with_traits(context, states={"keeps_stage_outputs": "all"})
     for curve in curves(subject(context, "1f1b", 1)):
         kept = curve.bytes_by_group[OUTPUTS]
         full = kept.index(max(kept))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of
+from contexts import columns_of, strategy_of
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -37,23 +37,7 @@ def context(framework: str, precision: Precision) -> Context:
 
 
 def strategy(zero_stage: int) -> Strategy:
-    return Strategy(
-        dp=2,
-        tp=1,
-        pp=1,
-        cp=1,
-        ep=1,
-        etp=1,
-        vpp=1,
-        sequence_parallel=False,
-        offload="none",
-        zero_stage=zero_stage,
-        micro_batch=1,
-        num_micro_batches=2,
-        layers_per_stage=(16,),
-        recompute_layers_per_stage=(0,),
-        selective_layers_per_stage=(0,),
-    )
+    return strategy_of(dp=2, zero_stage=zero_stage, num_micro_batches=2, layers_per_stage=(16,))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import shape_of
+from contexts import changed_traits, shape_of
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
@@ -83,7 +83,7 @@ def test_frozen_products_have_no_weight_gradient_and_adapters_do() -> None:
 
 
 def with_kernels(traits: FrameworkTraits, **changes: object) -> FrameworkTraits:
-    return replace(traits, kernels=replace(traits.kernels, **changes))
+    return changed_traits(traits, kernels={**changes})
 
 
 def test_adapters_of_16_bits_cast_nothing_and_share_an_input() -> None:
@@ -110,7 +110,7 @@ def test_dropout_keeps_a_byte_and_a_copy_of_each_input() -> None:
 
 def test_several_adapters_have_parameters_each_and_one_is_computed() -> None:
     one = trained("lora")
-    four = replace(one, training=replace(one.training, num_adapters=4))
+    four = changed_traits(one, training={"num_adapters": 4})
     plain, many = (ops_of(each)["adapters.q"] for each in (one, four))
     assert many.params == 4.0 * plain.params
     assert [gemm.flops for gemm in many.gemms] == [gemm.flops for gemm in plain.gemms]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import shape_of
+from contexts import changed_traits, shape_of
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
@@ -158,7 +158,7 @@ def test_in_fp8_adapters_and_what_attention_keeps_have_16_bits() -> None:
 
 def test_recomputing_an_mlp_repeats_the_adapters_in_it() -> None:
     traits = trained()
-    traits = replace(traits, recompute=replace(traits.recompute, selected=("mlp",)))
+    traits = changed_traits(traits, recompute={"selected": ("mlp",)})
     ops = ops_of(shape_of(), traits)
     repeated = [name for name, op in ops.items() if op.selective_fraction == 1.0]
     assert {"adapters.mlp_up", "adapters.mlp_down"} <= set(repeated)

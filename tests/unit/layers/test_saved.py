@@ -1,10 +1,8 @@
 """What Megatron's recompute modules drop and repeat, op by op."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from contexts import shape_of
+from contexts import changed_traits, shape_of
 from forward_flops import forward_flops
 
 from planner.catalog.models import load_model
@@ -165,8 +163,8 @@ def test_modules_together_save_what_each_saves() -> None:
 def spared(model: str, shape: LayerShape, *, mode: str = "full", **changes: object) -> set[str]:
     """Ops that full recomputation under Accelerate does not repeat, over all kinds of layers."""
     traits = load_traits("accelerate")
-    kernels = replace(traits.kernels, **changes)  # type: ignore[arg-type]
-    traits = replace(traits, kernels=kernels)
+    # type: ignore[arg-type]
+    traits = changed_traits(traits, kernels={**changes})
     if mode != "full":
         traits = with_training(traits, Training(mode="lora", rank=8))
     groups = layer_groups(load_model(model), shape, traits)
@@ -195,7 +193,7 @@ TOKENS, HIDDEN, KV, FFN = 1024.0, 4096, 1024, 14336
 
 def trained(mode: Mode = "qlora", *, widens_stream: bool) -> FrameworkTraits:
     traits = load_traits("accelerate")
-    traits = replace(traits, kernels=replace(traits.kernels, widens_stream=widens_stream))
+    traits = changed_traits(traits, kernels={"widens_stream": widens_stream})
     return with_training(traits, Training(mode=mode, rank=16, targets=TARGETS))
 
 

@@ -18,7 +18,7 @@ from chakra_traces import (
     replay_us,
     transfer_key,
 )
-from contexts import context_of
+from contexts import context_of, with_traits
 
 from planner.answers.base import Plan
 from planner.answers.layout import requested, resolve
@@ -105,8 +105,7 @@ def test_replayed_with_its_own_durations_it_takes_the_modelled_iteration(
 
 def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(tmp_path: Path) -> None:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
-    overlap = replace(context.traits.overlap, optimizer_waits_for_all_stages=False)
-    plan = made(replace(context, traits=replace(context.traits, overlap=overlap)), tp=2, pp=4)
+    plan = made(with_traits(context, overlap={"optimizer_waits_for_all_stages": False}), tp=2, pp=4)
     drawn = timeline(price(plan.context, plan.strategy))
     ends = []
     for slices in drawn.stages:

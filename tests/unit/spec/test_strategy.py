@@ -1,6 +1,7 @@
 from dataclasses import fields, replace
 
 import pytest
+from contexts import strategy_of
 
 from planner.catalog.models import load_model
 from planner.spec.job import JobSpec
@@ -12,26 +13,20 @@ from planner.spec.strategy import (
     PLACEMENTS,
     SCHEDULES,
     STAGE_DEGREES,
-    Strategy,
     StrategyColumns,
 )
 
-PLAN = Strategy(
+PLAN = strategy_of(
     dp=2,
     tp=4,
     pp=2,
-    vpp=1,
     cp=3,
     ep=2,
-    etp=4,
-    zero_stage=1,
     micro_batch=2,
     num_micro_batches=8,
     sequence_parallel=True,
     offload="optimizer:nvme",
     layers_per_stage=(5, 3),
-    selective_layers_per_stage=(0, 0),
-    recompute_layers_per_stage=(0, 0),
 )
 
 
