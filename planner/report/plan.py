@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from planner.answers.base import Answer, Plan
-from planner.answers.layout import short_layout
+from planner.answers.layout import differences, short_layout
 from planner.answers.plan import Beside
 from planner.answers.recipe import Placed
 from planner.answers.row import row_from
@@ -153,7 +153,11 @@ def _tie_line(answer: Answer) -> str:
     if fastest is None:
         return ""
     change = fastest.estimate.iter_time_s / first.estimate.iter_time_s - 1.0
-    named = f"Fastest under the model: {short_layout(fastest.strategy)} ({change:+.1%})."
+    layout = short_layout(fastest.strategy)
+    if layout == short_layout(first.strategy):
+        others = differences(first.strategy, fastest.strategy)
+        layout = f"row 1 with {', '.join(f'{name} {now}' for name, (_, now) in others.items())}"
+    named = f"Fastest under the model: {layout} ({change:+.1%})."
     why = "Row 1 is the simplest within {:.1%} of it (≈): measured runs do not tell those apart."
     if -change > TIE_FRACTION:
         why = "Row 1 comes first: no published run shows that gain."
