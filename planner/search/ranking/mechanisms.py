@@ -39,6 +39,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
         ("tensor_parallel", _doublings(columns.tp)),
         ("tensor_parallel_across_domains", columns.tp > domain),
         ("pipeline_parallel", _doublings(columns.pp)),
+        ("deep_pipeline", _doublings(columns.pp, 16)),
         ("odd_degrees", np.bitwise_and(columns.pp, columns.pp - 1) > 0),
         ("context_parallel", _doublings(columns.cp)),
         ("short_context", (columns.cp > 1) & is_short),

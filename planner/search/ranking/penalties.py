@@ -179,6 +179,9 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
         "sharded_weights": Simplicity(
             steps=1.0, reason="ZeRO-3 where less is offered: gathers of every layer on every node"
         ),
+        "deep_pipeline": Simplicity(
+            steps=0.6, reason="per doubling beyond 16 stages, the most in 211 tuned recipes"
+        ),
         "odd_degrees": Simplicity(
             steps=0.5, reason="stages of a pipeline that are no power of two: none of 211 recipes"
         ),
