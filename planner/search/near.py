@@ -335,5 +335,5 @@ def _rule(
     name: str, needs: tuple[str, ...], is_legal: Callable[[Mapping[str, Array]], Mask]
 ) -> Rule:
     return Rule(
-        name=name, needs=needs, message=name, is_legal=lambda _context, columns: is_legal(columns)
+        name=name, needs=needs, message=name, check=lambda _, columns: {"": is_legal(columns)}
     )

@@ -15,7 +15,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.expr import Language, computed, faults, names_in, parsed
 from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, brief
-from planner.search.space.rule import Columns
+from planner.search.space.rule import Clauses, Columns
 from planner.search.space.vocabulary import (
     ALIASES,
     DERIVED,
@@ -57,6 +57,10 @@ class Condition:
         with np.errstate(all="ignore"):
             names = {name: _column(name, context, columns) for name in names_in(self.tree)}
             return np.asarray(computed(self.tree, names, _LANGUAGE) == 1.0)
+
+    def clauses(self, context: Context, columns: Columns) -> Clauses:
+        """Return the condition as a rule without words of its own."""
+        return {"": self(context, columns)}
 
 
 def hinted(message: str, name: str, known: Collection[str]) -> str:

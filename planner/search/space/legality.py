@@ -9,9 +9,8 @@ from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.search.space import rules_ranks, rules_shape, rules_states
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
-from planner.search.space.rule import GPUS, Columns, Offerer, Rule, rule
+from planner.search.space.rule import GPUS, Clauses, Columns, Offerer, Rule, rule
 from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy, gpus_of
-from planner.units import Mask
 
 LAYERS = "layers_per_stage"
 
@@ -122,6 +121,6 @@ RULES: tuple[Rule, ...] = tuple(
 
 # Asked beside RULES where plans for a part of the cluster are of no interest.
 @rule(*GPUS, only_prunes=True)
-def whole_cluster(context: Context, columns: Columns) -> Mask:
+def whole_cluster(context: Context, columns: Columns) -> Clauses:
     """The layout uses all GPUs of the cluster."""
-    return np.asarray(gpus_of(columns) == context.cluster.num_accelerators)
+    return {"": gpus_of(columns) == context.cluster.num_accelerators}

@@ -201,7 +201,7 @@ class _Reader:
         if self.problems:
             raise InputError(dict.fromkeys(self.problems))
         rules = tuple(
-            Rule(name=text, needs=each.needs, message=self.messages[text], is_legal=each)
+            Rule(name=text, needs=each.needs, message=self.messages[text], check=each.clauses)
             for text, each in self.conditions.items()
         )
         return Narrowing(

@@ -1,12 +1,12 @@
-"""Legality rules: masks over columns of strategies, and their messages.
+"""Legality rules: masks over columns of strategies, and what is said of layouts that break them.
 
-``@rule`` makes one of a function that gets columns and returns the mask; its name is the rule's,
-its docstring what users read. Rules stand by theme in ``rules_*.py``, each with a template of what
-is said of a layout that breaks it.
+``@rule`` makes one of a function that gets columns and returns clauses; its name is the rule's, its
+docstring what users read. Rules stand by theme in ``rules_*.py``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from string import Formatter
 from typing import Literal
@@ -22,14 +22,16 @@ from planner.spec.strategy import (
     STAGE_DEGREES,
     STRATEGY_FIELDS,
 )
-from planner.units import Array, Mask
+from planner.units import Array, Mask, ceil_div
 
 Columns = Mapping[str, Array]
 # The dimensions of one layout, names as their codes.
 Row = Mapping[str, int]
-Check = Callable[[Context, Columns], Mask]
 # A template of :func:`filled` for one layout that breaks a rule, or what picks it by the layout.
 Wording = str | Callable[[Context, Row], str]
+# Where each part of a rule is kept, by what is said of a layout that breaks it; the first counts.
+Clauses = Mapping[Wording, Mask]
+Check = Callable[[Context, Columns], Clauses]
 # The same of what is allowed here, with the numbers of model, job, cluster and software.
 Allowance = str | Callable[[Context], str]
 Offerer = Literal["framework", "optimizer"]
@@ -45,18 +47,23 @@ class Rule:
     name: str
     needs: tuple[str, ...]
     message: str
-    is_legal: Check
-    says: Wording | None = None
+    check: Check
     allowed: Allowance | None = None
     only_prunes: bool = False  # Legal, but never worth searching
     offered_by: Offerer | None = None
     """Whose choice it is, where the rule says what is offered at all."""
 
+    def is_legal(self, context: Context, columns: Columns) -> Mask:
+        """Rows that keep the rule."""
+        legal: Mask = reduce(np.logical_and, self.check(context, columns).values())
+        return legal
+
     def words(self, context: Context, row: Row) -> str:
         """Return how one layout breaks the rule, in words."""
-        if self.says is not None:
-            says = self.says if isinstance(self.says, str) else self.says(context, row)
-            return filled(says, context, row)
+        clauses = self.check(context, {name: np.array([value]) for name, value in row.items()})
+        says = next(says for says, holds in clauses.items() if not np.all(holds))
+        if says:
+            return filled(says if isinstance(says, str) else says(context, row), context, row)
         given = ", ".join(f"{name}={row[name]}" for name in self.needs)
         return f"{self.message.splitlines()[0].rstrip('.')}; given {given}"
 
@@ -68,7 +75,6 @@ class Rule:
 
 def rule(
     *needs: str,
-    says: Wording | None = None,
     allowed: Allowance | None = None,
     only_prunes: bool = False,
     offered_by: Offerer | None = None,
@@ -80,8 +86,7 @@ def rule(
             name=check.__name__,
             needs=needs,
             message=(check.__doc__ or "").strip(),
-            is_legal=check,
-            says=says,
+            check=check,
             allowed=allowed,
             only_prunes=only_prunes,
             offered_by=offered_by,
@@ -96,10 +101,10 @@ def supported(degree: str, what: str, article: str = "") -> Rule:
         name=f"{degree}_supported",
         needs=(degree,),
         message=f"The framework offers {article}{what}.",
-        is_legal=lambda context, columns: np.asarray(
-            (columns[degree] == 1) | getattr(context.traits.support, degree)
-        ),
-        says=f"{degree} {{{degree}}}: {{software}} has no {what}",
+        check=lambda context, columns: {
+            f"{degree} {{{degree}}}: {{software}} has no {what}": (columns[degree] == 1)
+            | getattr(context.traits.support, degree)
+        },
         offered_by="framework",
     )
 
@@ -130,10 +135,12 @@ def filled(template: str, context: Context, row: Row) -> str:
     """The template with a layout's values, by dimension, and attributes of the context's parts.
 
     ``{tp}`` is the layout's, ``{model.num_heads}`` the model's; ``{software}``, ``{gpus}``,
-    ``{stage_ranks}``, ``{expert_ranks}`` and ``{micro_batches}`` stand for words.
+    ``{stage_ranks}``, ``{expert_ranks}`` and ``{micro_batches}`` stand for words; ``{nodes}`` are
+    those of the layout, ``{share}`` sequences of a replica, ``{chunk_layers}`` those of a chunk.
     """
-    traits, batch = context.traits, context.job.global_batch
+    traits, batch, node = context.traits, context.job.global_batch, context.cluster.node
     each = row.get("dp", 1) * row.get("micro_batch", 1)
+    chunks = row.get("pp", 1) * row.get("vpp", 1)
     profile = "" if traits.profile == "current" else f" ({traits.profile})"
     known = {
         "model": context.model,
@@ -141,7 +148,7 @@ def filled(template: str, context: Context, row: Row) -> str:
         "mixer": context.model.mixer,
         "job": context.job,
         "cluster": context.cluster,
-        "node": context.cluster.node,
+        "node": node,
         "traits": traits,
         "support": traits.support,
         "optimizer": traits.optimizer,
@@ -151,6 +158,10 @@ def filled(template: str, context: Context, row: Row) -> str:
         "stage_ranks": product(row, STAGE_DEGREES, "rank"),
         "expert_ranks": product(row, ("etp", "ep"), "expert rank"),
         "micro_batches": f"a batch of {batch} is {batch // each} micro-batches of {each} sequences",
+        "nodes": ceil_div(prod(row.get(name, 1) for name in GPU_DEGREES), node.num_accelerators),
+        "share": batch // row.get("dp", 1),
+        "chunks": chunks,
+        "chunk_layers": ceil_div(context.model.num_blocks, chunks),
     }
     values = {name: STRATEGY_FIELDS[name].value(code) for name, code in row.items()}
     return _Formatter().vformat(template, (), known | values)

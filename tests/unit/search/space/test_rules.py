@@ -55,7 +55,6 @@ def test_every_rule_of_a_theme_is_asked_once_with_a_sentence_and_words() -> None
     names = [rule.name for rule in ALL_RULES]
     assert len(set(names)) == len(names)
     assert all(rule.message.endswith(".") for rule in ALL_RULES)
-    assert all(rule.says for rule in RULES)
     for theme in THEMES:
         unmarked = [name for name, _ in inspect.getmembers(theme, inspect.isfunction)]
         own = [name for name in unmarked if getattr(theme, name).__module__ == theme.__name__]
@@ -64,13 +63,13 @@ def test_every_rule_of_a_theme_is_asked_once_with_a_sentence_and_words() -> None
 
 def test_rules_are_asked_in_the_order_of_themes_and_of_their_lines() -> None:
     made = [rule for rule in RULES if not rule.name.endswith("_supported")]
-    lines = [(THEMES.index(inspect.getmodule(rule.is_legal)), line(rule)) for rule in made]
+    lines = [(THEMES.index(inspect.getmodule(rule.check)), line(rule)) for rule in made]
     assert lines == sorted(lines)
     assert {theme for theme, _ in lines} == set(range(len(THEMES)))
 
 
 def line(rule: Rule) -> int:
-    return inspect.getsourcelines(rule.is_legal)[1]
+    return inspect.getsourcelines(rule.check)[1]
 
 
 def test_within_cluster(context_of: Contexts) -> None:
