@@ -65,7 +65,7 @@ def gradient_offload_s(parts: StageParameters, times: LayerTimes) -> tuple[Array
     earlier = passes * state_transfer_s(wire, context.cluster, traits)
     last = _step_gradient_s(context, strategy)
     owned = parts.params * parts.owned_fraction
-    beside = times.backward if traits.is_pinned else 0.0 * times.backward
+    beside = times.backward.whole_s if traits.is_pinned else 0.0 * times.backward.whole_s
     waited = np.isin(strategy.zero_stage, traits.waited_gradient_zero_stages)
     alone = 1.0 if traits.host_step_beside == "nothing" else 0.0
     shown = alone * exposed_gradient_offload_s(owned * last, np.where(waited, 0.0, beside))
@@ -133,4 +133,4 @@ def overlapped_step_s(parts: StageParameters, times: LayerTimes) -> Array:
         return np.zeros(len(strategy))
     host = _host_s_per_param(context, strategy, parts.owned_fraction)
     away = offloaded_fraction(strategy)
-    return np.minimum(np.where(away > 0, parts.params * host, 0.0) * away, times.backward)
+    return np.minimum(np.where(away > 0, parts.params * host, 0.0) * away, times.backward.whole_s)

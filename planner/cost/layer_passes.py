@@ -11,6 +11,7 @@ from planner.cost.data_parallel import (
     gather_elements,
     gradient_copy_bytes,
 )
+from planner.cost.layer_time import Duration
 from planner.cost.offload import host_link_share, parameter_fetch_s
 from planner.cost.overlap import exposed_beside_s, interference_fraction, prefetch_fill_s
 from planner.cost.stage_parts import StageParameters
@@ -27,22 +28,44 @@ def sm_contention(context: Context) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerTimes:
-    """Seconds of one layer per micro-batch with stage-3 gathers and parameter offload."""
+class LayerPass:
+    """One pass of one layer and micro-batch, beside its gathers and its transfers to the host."""
 
-    forward: Array
-    backward: Array
-    sharding_busy: Array
-    sharding_exposed: Array
-    offload_busy: Array
-    offload_exposed: Array
-    sharded_forward: Array
-    """Forward with stage-3 gathers, without transfers between host and accelerator."""
-    sharded_backward: Array
-    fetch: Array  # Offloaded parameters from the host, per pass
+    sharding: Duration
+    offload: Duration
+    sharded_s: Array  # With stage-3 gathers, without transfers between host and accelerator
+    whole_s: Array  # With both
     sharding_fill: Array
-    """Per stage, whatever its layers: what prefetch cannot hide at the ends of both passes."""
+    """Per stage, whatever its layers: of gathers what prefetch cannot hide at the pass's ends."""
     offload_fill: Array  # the same, of transfers between host and accelerator
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTimes:
+    """Both passes of one layer and micro-batch."""
+
+    forward: LayerPass
+    backward: LayerPass
+    fetch: Array  # Offloaded parameters from the host, per pass
+
+
+def _layer_pass(
+    context: Context, compute_s: Array, exchange_s: Array, copied_s: Array, fetch_s: Array
+) -> LayerPass:
+    """A pass beside its exchanges, copies and fetch: see :func:`layer_times`."""
+    interference, computing_s = sm_contention(context), compute_s + copied_s
+    beside_s = exposed_beside_s(computing_s, exchange_s, interference)
+    sharded_s = computing_s + beside_s
+    hidden_s = fetch_s if context.traits.offload.is_pinned else 0.0 * fetch_s
+    fetched_s = np.maximum(fetch_s - hidden_s, fetch_s - sharded_s)
+    return LayerPass(
+        sharding=Duration(busy_s=exchange_s + copied_s, exposed_s=beside_s + copied_s),
+        offload=Duration(busy_s=fetch_s, exposed_s=fetched_s),
+        sharded_s=sharded_s,
+        whole_s=sharded_s + fetched_s,
+        sharding_fill=prefetch_fill_s(computing_s, exchange_s, interference),
+        offload_fill=np.minimum(hidden_s, sharded_s),
+    )
 
 
 @item(
@@ -75,39 +98,20 @@ def layer_times(parts: StageParameters) -> LayerTimes:
     not pinned transfers are waited for. Offloaded activations
     are a policy of single layers (:func:`policies.policy_costs`).
     """
-    context, strategy = parts.context, parts.strategy
-    interference = sm_contention(context)
-    dp = parts.layer_dp
+    context, strategy, costs, dp = parts.context, parts.strategy, parts.costs, parts.layer_dp
     copied = parts.gathered * dp.copy_gather
-    copied_back = copied + parts.params * dp.copy_reduce
-    forward = parts.costs.exposed_at(parts.costs.forward) + copied
-    backward = parts.costs.exposed_at(parts.costs.backward) + copied_back
     gather = parts.gathered * dp.layer_forward
     exchange = parts.params * dp.layer_backward + parts.frozen_elements * dp.layer_backward_gather
-    beside = exposed_beside_s(forward, gather, interference)
-    beside_back = exposed_beside_s(backward, exchange, interference)
-    sharded_forward, sharded_backward = forward + beside, backward + beside_back
-    fill = prefetch_fill_s(forward, gather, interference)
-    fill = fill + prefetch_fill_s(backward, exchange, interference)
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
     offload = context.traits.offload
     wire = parts.params * offload.fetched_weight_bytes + parts.frozen_elements * FROZEN_BYTES
     share, on_nvme = host_link_share(strategy, context.cluster), offloads(strategy, "nvme")
     fetch = parameter_fetch_s(wire / shard, on_nvme, context.cluster, offload, share)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
-    hidden = fetch if offload.is_pinned else 0.0 * fetch
-    whole_forward = np.maximum(sharded_forward + fetch - hidden, fetch)
-    whole_backward = np.maximum(sharded_backward + fetch - hidden, fetch)
+    forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
+    reduced = copied + parts.params * dp.copy_reduce
     return LayerTimes(
-        forward=whole_forward,
-        backward=whole_backward,
-        sharding_busy=gather + exchange + copied + copied_back,
-        sharding_exposed=beside + beside_back + copied + copied_back,
-        offload_busy=2.0 * fetch,
-        offload_exposed=whole_forward + whole_backward - sharded_forward - sharded_backward,
-        sharded_forward=sharded_forward,
-        sharded_backward=sharded_backward,
+        forward=_layer_pass(context, forward, gather, copied, fetch),
+        backward=_layer_pass(context, backward, exchange, reduced, fetch),
         fetch=fetch,
-        sharding_fill=fill,
-        offload_fill=np.minimum(hidden, sharded_forward) + np.minimum(hidden, sharded_backward),
     )

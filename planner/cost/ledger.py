@@ -13,10 +13,10 @@ from planner.cost.memory_terms import (
     RESERVED,
     STATES,
     Lifetime,
-    Per,
 )
 from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_model import PricedStrategy
+from planner.cost.stage_parts import Per
 from planner.cost.states import unsharded_until_step, without_gradient_copies
 from planner.layers.block import (
     LayerGroup,
@@ -94,19 +94,10 @@ def _flat_item(name: str, elements: float, num_bytes: float, lifetime: Lifetime)
     )
 
 
-def _number(subject: PricedStrategy, stage: int, per: Per) -> float:
-    """Return the number of times a stage contains what is counted so."""
-    numbers: dict[Per, float] = {
-        "layer": float(subject.layers[0, stage]),
-        "first": 1.0 * (stage == 0),
-        "last": 1.0 * (stage == subject.strategy.head_stage),
-    }
-    return numbers.get(per, 1.0)
-
-
 def _parameters(subject: PricedStrategy, stage: int) -> float:
+    numbers = subject.numbers(stage)
     return sum(
-        _number(subject, stage, term.per) * float(term.elements(subject.parts)[0])
+        numbers[term.per] * float(term.elements(subject.parts)[0])
         for term in STATES
         if term.elements
     )
@@ -148,27 +139,22 @@ def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
 
 def _state_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """Weights, gradients and optimizer states of one stage, and its frozen weights."""
-    num_params, items = _parameters(subject, stage), []
+    num_params, items, numbers = _parameters(subject, stage), [], subject.numbers(stage)
     for name in ("weights", "gradients", "optimizer"):
-        total = sum(
-            _number(subject, stage, term.per) * float(term.of(subject.parts, name)[0])
-            for term in STATES
-        )
+        total = sum(numbers[term.per] * float(term.of(subject.parts, name)[0]) for term in STATES)
         lifetime = _state_lifetime(subject, name)
         for part, share in _state_shares(subject, name).items():
             items.append(_flat_item(part, num_params, total * share, lifetime))
-    frozen = sum(
-        _number(subject, stage, term.per) * float(term.of(subject.parts, "device")[0])
-        for term in FROZEN
-    )
+    frozen = sum(numbers[term.per] * float(term.of(subject.parts, "device")[0]) for term in FROZEN)
     return [*items, LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run")]
 
 
 def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerItem]:
     """Items of the terms that are counted so; terms of one name are one item."""
     items: dict[str, LedgerItem] = {}
+    numbers = subject.numbers(stage)
     for term in BUFFERS:
-        if term.per not in per or not (number := _number(subject, stage, term.per)):
+        if term.per not in per or not (number := numbers[term.per]):
             continue
         found = np.broadcast_to(term.of(subject.parts), (1,))
         num_bytes = number * float(found[0])
@@ -233,27 +219,7 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
             _tensor_item("activations", tensor, flight, "forward to backward")
             for tensor in embedding.saved
         ]
-    num, sends_on = subject.strategy.num_micro_batches, stage < subject.strategy.pp - 1
-    received = (num - flight) * (stage > 0) + num * sends_on
-    items.append(
-        LedgerItem(
-            name="receive_buffers",
-            num_bytes=received * float(model.receive_buffer_bytes[0]),
-            lifetime="whole run",
-            copies=received,
-        )
-    )
-    if sends_on:
-        copies = num if model.keeps_all_sent else flight
-        items.append(
-            LedgerItem(
-                name="activations.sent_on",
-                num_bytes=copies * float(model.sent_saved_bytes[0]),
-                lifetime="forward to backward",
-                copies=copies,
-            )
-        )
-    return items
+    return [*items, *_term_items(subject, stage, "received", "sent")]
 
 
 def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:

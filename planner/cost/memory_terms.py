@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost import buffers
-from planner.cost.stage_parts import StageParameters
+from planner.cost.stage_parts import Per, StageParameters
 from planner.spec.traits import FrameworkTraits
 from planner.units import Array
 
@@ -25,9 +25,6 @@ Lifetime = Literal[
 RESERVED: Lifetime = "held by the allocator"
 NON_ALLOCATOR: Lifetime = "outside the allocator"
 Place = Literal["device", "host"]
-# Every stage; each of its layers; the stages of the embedding and of the head; while a layer runs
-# backward; while the loss is computed; outside the allocator.
-Per = Literal["stage", "layer", "first", "last", "backward", "loss", "device"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +145,19 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     _dummy(
         lambda parts: parts.costs.at(parts.costs.vocab_params + parts.costs.mtp.linear_params),
         "last",
+    ),
+    MemoryTerm(
+        name="receive_buffers",
+        per="received",
+        of=buffers.receive_buffer_bytes,
+        when=lambda traits: traits.states.receives_into_own_buffers,
+    ),
+    MemoryTerm(
+        name="activations.sent_on",
+        per="sent",
+        of=buffers.sent_bytes,
+        lifetime="forward to backward",
+        when=lambda traits: traits.states.keeps_stage_outputs != "no",
     ),
     MemoryTerm(
         name="transient.activation_gradients",

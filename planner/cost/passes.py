@@ -5,23 +5,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.layer import EndCosts
-from planner.cost.layer_passes import layer_times
-from planner.cost.layer_time import COMM_ITEMS, TimeItems, comm_items
+from planner.cost.layer_time import COMM_ITEMS
 from planner.cost.pipeline import layer_weight_gradient_s
-from planner.cost.stage import FULL, OFFLOADED, SELECTIVE
 from planner.cost.stage_model import PricedStrategy
-from planner.cost.time_terms import exposed_p2p_s, p2p_s, straggler_factor
+from planner.cost.time_terms import p2p_s, straggler_factor
 from planner.schedules.closed_form import chunk_layers
 from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate
 from planner.spec.strategy import V_SHAPED
 from planner.units import Array
 
-# By item of time; in the order in which they are drawn.
+# By item of time.
 Seconds = Mapping[str, float]
 TRANSFER = "pipeline.p2p"
 RECOMPUTE, COMPUTE, SHARDING = "recompute", "compute", "sharding"
 PARAMETERS, ACTIVATIONS = "offload.parameters", "offload.activations"
+# In the order in which they are drawn.
+DRAWN = (RECOMPUTE, TRANSFER, SHARDING, PARAMETERS, ACTIVATIONS, COMPUTE, *COMM_ITEMS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,45 +51,10 @@ def chunk_shares(subject: PricedStrategy, stages: list[int]) -> Array:
     return layers / subject.layers[0, stages]
 
 
-def _pass(
-    subject: PricedStrategy, items: TimeItems, sharded: Array, whole: Array
-) -> dict[str, float]:
-    """A layer's pass: kernels, collectives, and what gathers and host transfers add."""
-    priced = subject.parts.costs.items_at(items)
-    exposed = {name: float(one.exposed_s[0]) for name, one in priced.items()}
-    total = sum(exposed.values())
-    comms = {name: seconds for name, seconds in exposed.items() if name in COMM_ITEMS}
-    return {
-        SHARDING: float(sharded[0]) - total,
-        PARAMETERS: float(whole[0] - sharded[0]),
-        COMPUTE: total - sum(comms.values()),
-        **comms,
-    }
-
-
-def _ends(
-    subject: PricedStrategy, pace: float, chunk: int, last: int
-) -> tuple[float, float, tuple[Seconds, Seconds]]:
-    """Seconds of embedding and head on a chunk.
-
-    Of their kernels; of gathers and reductions of their weights and gradients; of their collectives
-    in forward and backward, by item.
-    """
-    costs, kernels, exchange = subject.parts.costs, 0.0, 0.0
-    comms: tuple[dict[str, float], dict[str, float]] = ({}, {})
-    for name, is_here in (("first", chunk == 0), ("last", chunk == last)):
-        if not is_here:
-            continue
-        gathers = pace * float(subject.parts.end_exchange_s(name)[0])  # type: ignore[arg-type]
-        kernels += float(getattr(subject.model, f"{name}_s")[0]) - gathers
-        exchange += gathers
-        end: EndCosts = getattr(costs, name)
-        for found, items in zip(comms, (end.forward, end.backward), strict=True):
-            for item, one in costs.items_at(comm_items(items)).items():
-                seconds = pace * float(one.exposed_s[0])
-                found[item] = found.get(item, 0.0) + seconds
-                kernels -= seconds
-    return kernels, exchange, comms
+def _kind(address: str) -> str:
+    """What an item of time counts as in a pass."""
+    head = address.partition(".")[0]
+    return head if head in (RECOMPUTE, COMPUTE, SHARDING) else address
 
 
 def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
@@ -105,50 +69,26 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     """
     stages = chunk_stages(subject)
     shares = chunk_shares(subject, stages)
-    times = layer_times(subject.parts)
-    costs = subject.parts.costs
-    weight_s = float(layer_weight_gradient_s(subject.context, subject.columns)[0])
-    forward = _pass(subject, costs.forward, times.sharded_forward, times.forward)
-    backward = _pass(subject, costs.backward, times.sharded_backward, times.backward)
-    backward[COMPUTE] -= weight_s
     pace = float(straggler_factor(subject.context, subject.columns)[0])
-    policies = subject.model.policies
-    policy_s = policies.added_s[:, 0]
-    link_s = p2p_s(subject.parts)
-    link = exposed_p2p_s(subject.parts, times, link_s)
+    weight_s = pace * float(layer_weight_gradient_s(subject.context, subject.columns)[0])
+    each = [
+        (term, _kind(address), pace * float(one.exposed_s[0]))
+        for term in subject.work
+        for address, one in term.items_at(subject.parts.costs).items()
+    ]
     found = []
     for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
-        layers = pace * float(subject.layers[0, stage]) * share
-        counts = subject.counts[:, 0, stage] * share
-        kernels_s, exchange_s, comms = _ends(subject, pace, chunk, len(stages) - 1)
-        moved = float(counts[OFFLOADED] * policy_s[OFFLOADED]) / 2.0
-        again = counts[[SELECTIVE, FULL]] @ policy_s[[SELECTIVE, FULL]]
-        # What a stage adds to a micro-batch whatever its layers, half of it in either pass.
-        fill = (subject.counts[OFFLOADED, 0, stage] > 0) * policies.fill_s[OFFLOADED, 0]
-        once = {
-            TRANSFER: pace * float(link[0]) / 2.0,
-            SHARDING: pace * float(times.sharding_fill[0]) / 2.0,
-            PARAMETERS: pace * float(times.offload_fill[0]) / 2.0,
-            ACTIVATIONS: float(fill) / 2.0,
-        }
-        base = {name: seconds / stages.count(stage) for name, seconds in once.items()}
-        base[SHARDING] += exchange_s / 2.0
-        base[ACTIVATIONS] += moved
-        both = []
-        for own, added in zip((forward, backward), comms, strict=True):
-            parts = (base, {name: layers * value for name, value in own.items()}, added)
-            names = dict.fromkeys(name for part in parts for name in part)
-            each = {name: sum(part.get(name, 0.0) for part in parts) for name in names}
-            each[COMPUTE] += kernels_s / 3.0
-            both.append(each)
-        found.append(
-            ChunkPasses(
-                stage=stage,
-                forward=both[0],
-                backward={RECOMPUTE: float(again), **both[1]},
-                weight={COMPUTE: layers * weight_s + kernels_s / 3.0},
-            )
-        )
+        held = {per: number * share for per, number in subject.numbers(stage).items()}
+        once = 1.0 / stages.count(stage)
+        held |= {"first": 1.0 * (chunk == 0), "last": 1.0 * (chunk == len(stages) - 1)}
+        held |= {"stage": once, "offloading": once * (held["offloaded"] > 0)}
+        forward, backward, weight = (dict.fromkeys(DRAWN, 0.0) for _ in range(3))
+        for term, kind, seconds in each:
+            for total, part in zip((forward, backward, weight), term.passes, strict=True):
+                total[kind] += held[term.per] * part * seconds
+        backward[COMPUTE] -= held["layer"] * weight_s
+        weight[COMPUTE] += held["layer"] * weight_s
+        found.append(ChunkPasses(stage=stage, forward=forward, backward=backward, weight=weight))
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from planner.cost.buffers import offload_buffer_bytes
 from planner.cost.context import Context
 from planner.cost.layer_passes import LayerTimes
+from planner.cost.layer_time import Duration
 from planner.cost.module_sets import SelectiveCosts
 from planner.cost.offload import host_transfer_s
 from planner.cost.stage import FULL, SELECTIVE, PolicyCosts, StageModel
@@ -49,8 +50,8 @@ def activation_transfer_s(parts: StageParameters) -> Array:
     ),
     also=(activation_transfer_s, host_transfer_s),
 )
-def offloaded_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> PolicyCosts:
-    """Costs of a layer whose saved activations are offloaded: none of them is kept.
+def activation_offload(parts: StageParameters, times: LayerTimes) -> tuple[Duration, Array]:
+    """Transfers of a layer whose activations are offloaded, and what they add once to its stage.
 
     Everything goes to the host in forward and comes back in backward; per pass
     ``max(compute, fetch + transfer) - max(compute, fetch)`` shows,
@@ -60,56 +61,53 @@ def offloaded_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> P
     spreads the transfers of some layers over all of a pass: what that hides beyond a layer's own
     pass is left out.
     """
-    costs = parts.costs
-    saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)
-    offered = offers_activation_offload(parts.context, parts.strategy)
     transfer = activation_transfer_s(parts)
-    shown, fill = 0.0 * saved, 0.0 * saved
-    for compute in (times.sharded_forward, times.sharded_backward):
-        both = times.fetch + transfer
+    both = times.fetch + transfer
+    shown, fill = 0.0 * transfer, 0.0 * transfer
+    for compute in (times.forward.sharded_s, times.backward.sharded_s):
         shown = shown + np.maximum(compute, both) - np.maximum(compute, times.fetch)
         fill = fill + np.minimum(both, compute) - np.minimum(times.fetch, compute)
-    return PolicyCosts(
-        added_s=pace * np.where(offered, shown, 0.0),
-        fill_s=pace * np.where(offered, fill, 0.0),
-        saved_bytes=np.where(offered, 0.0, saved),
-        lead_saved_bytes=np.where(offered, 0.0, lead - saved),
-        workspace_bytes=np.where(offered, offload_buffer_bytes(parts), 0.0),
-        host_bytes=np.where(offered, saved, 0.0),
-    )
+    offered = offers_activation_offload(parts.context, parts.strategy)
+    exposed = np.where(offered, shown, 0.0)
+    return Duration(busy_s=2.0 * transfer, exposed_s=exposed), np.where(offered, fill, 0.0)
 
 
-def policy_costs(parts: StageParameters, times: LayerTimes, pace: Array) -> PolicyCosts:
-    """Costs under each of POLICIES; K x C.
+def policy_costs(parts: StageParameters, added_s: Array, fill_s: Array) -> PolicyCosts:
+    """Costs under each of POLICIES, of which the seconds are given; K x C.
 
-    Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5).
+    Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5):
+    selective that of the modules that the traits select, full all but the layer's input.
     """
     costs, none = parts.costs, np.zeros(len(parts.strategy))
-    saved, boundary = costs.at(costs.body.selective_saved_bytes), costs.at(costs.boundary_bytes)
+    offered = offers_activation_offload(parts.context, parts.strategy)
+    saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)
+    selective, boundary = costs.at(costs.body.selective_saved_bytes), costs.at(costs.boundary_bytes)
+    lead_selective = costs.at(costs.lead.selective_saved_bytes)
     largest = costs.at(costs.largest_saved_bytes)
-    by_name = {
-        # The forward of the modules that the traits select is repeated, what they rebuild not kept.
-        "selective": PolicyCosts(
-            added_s=pace * costs.exposed_at(costs.selective),
-            fill_s=none,
-            saved_bytes=saved,
-            lead_saved_bytes=costs.at(costs.lead.selective_saved_bytes) - saved,
-            workspace_bytes=largest - costs.at(costs.largest_selective_saved_bytes),
-            host_bytes=none,
-        ),
-        # The whole forward is repeated, and the layer's input is kept.
-        "full": PolicyCosts(
-            added_s=pace * costs.exposed_at(costs.repeated),
-            fill_s=none,
-            saved_bytes=boundary,
-            lead_saved_bytes=none,
-            workspace_bytes=largest - boundary,
-            host_bytes=none,
-        ),
-        "offloaded": offloaded_costs(parts, times, pace),
+    largest_selective = costs.at(costs.largest_selective_saved_bytes)
+    kept = {"selective": selective, "full": boundary, "offloaded": np.where(offered, 0.0, saved)}
+    lead_kept = {
+        "selective": lead_selective - selective,
+        "offloaded": np.where(offered, 0.0, lead - saved),
     }
-    rows = [vars(by_name[name]) for name in POLICIES]
-    return PolicyCosts(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+    workspace = {
+        "selective": largest - largest_selective,
+        "full": largest - boundary,
+        "offloaded": np.where(offered, offload_buffer_bytes(parts), 0.0),
+    }
+    host = {"offloaded": np.where(offered, saved, 0.0)}
+
+    def stacked(by_name: dict[str, Array]) -> Array:
+        return np.stack([by_name.get(name, none) for name in POLICIES])
+
+    return PolicyCosts(
+        added_s=added_s,
+        fill_s=fill_s,
+        saved_bytes=stacked(kept),
+        lead_saved_bytes=stacked(lead_kept),
+        workspace_bytes=stacked(workspace),
+        host_bytes=stacked(host),
+    )
 
 
 def with_recomputed_mtp(model: StageModel, policy: int) -> StageModel:

@@ -147,15 +147,16 @@ class StageModel(Rowed):
         total = anywhere + at_first * first + at_last * last
         if not (self.sent_saved_bytes.any() or self.receive_buffer_bytes.any()):
             return total
+        received, sent = self.buffers_held(stages, flight)
+        total = total + sent * self.sent_saved_bytes[:, None]
+        return total + received * self.receive_buffer_bytes[:, None]
+
+    def buffers_held(self, stages: Array, flight: Array) -> tuple[Array, Array]:
+        """Receive buffers of every stage, and micro-batches whose outputs it keeps."""
         sends_on = (stages < self.strategy.pp[:, None] - 1) * 1.0
-        num = self.strategy.num_micro_batches[:, None]
-        if self.sent_saved_bytes.any():
-            copies = num * 1.0 if self.keeps_all_sent else flight
-            total = total + copies * self.sent_saved_bytes[:, None] * sends_on
-        if self.receive_buffer_bytes.any():
-            received = (num - flight) * (1.0 - first) + num * sends_on
-            total = total + received * self.receive_buffer_bytes[:, None]
-        return total
+        num = self.strategy.num_micro_batches[:, None] * 1.0
+        received = (num - flight) * (stages > 0) + num * sends_on
+        return received, (num if self.keeps_all_sent else flight) * sends_on
 
     def fixed_host_bytes(self, stages: Array) -> Array:
         """Offloaded bytes per stage without its layers."""

@@ -2,32 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
-from planner.cost.buffers import receive_buffer_bytes, sent_bytes
 from planner.cost.context import Context, with_modules
 from planner.cost.layer_passes import layer_times
+from planner.cost.layer_time import scale_items
 from planner.cost.memory_terms import bytes_per
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import policy_costs, with_recomputed_mtp
-from planner.cost.stage import FULL, SELECTIVE, StageModel
-from planner.cost.stage_parts import StageParameters, stage_parameters
+from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, StageModel, all_stages
+from planner.cost.stage_parts import Per, StageParameters, stage_parameters
 from planner.cost.states import offloads
-from planner.cost.time_terms import (
-    PER_ITERATION,
-    exposed_p2p_s,
-    p2p_s,
-    step_end_terms,
-    straggler_factor,
-)
+from planner.cost.step_terms import PER_ITERATION, step_end_terms
+from planner.cost.time_terms import TimeTerm, seconds_per, straggler_factor, work_terms
 from planner.layers.op import ZERO
-from planner.spec.strategy import Strategy, StrategyColumns
+from planner.spec.strategy import POLICIES, Strategy, StrategyColumns
 from planner.units import Array
 
 # Of host memory; the rest is left to the operating system and data loading.
 HOST_USABLE_FRACTION = 0.9
+EVERY_STAGE: tuple[Per, ...] = ("stage", "backward", "loss", "device")
 
 
 def stage_model(
@@ -37,31 +33,32 @@ def stage_model(
     parts = parts or stage_parameters(context, strategy)
     costs = parts.costs
     times = layer_times(parts)
-    tail = step_end_terms(parts, times).values()
-    tail_layer, tail_first, tail_last = (
-        ZERO + sum(getattr(term, part).exposed_s for term in tail)
-        for part in ("layer", "first", "last")
-    )
+    work, tail = work_terms(parts, times), step_end_terms(parts, times)
+    pace = straggler_factor(context, strategy)
+
+    def seconds(per: Per) -> Array:
+        return pace * seconds_per(per, work, costs)
+
     memory = partial(bytes_per, parts=parts)
     saved = costs.at(costs.body.saved_bytes)
     at_loss = costs.at(costs.last.saved_bytes + costs.mtp.saved_bytes)
-    pace = straggler_factor(context, strategy)
-    link = exposed_p2p_s(parts, times, p2p_s(parts))
-    last = costs.exposed_at(costs.last.both) + costs.exposed_at(costs.mtp.time)
+    added_s = np.stack([seconds("selective"), seconds("full"), seconds("offloaded")])
+    fill_s = np.stack([0.0 * pace, 0.0 * pace, seconds("offloading")])
+    forward_s, backward_s = times.forward.whole_s, times.backward.whole_s
     node, on_nvme = context.cluster.node, offloads(strategy, "nvme") > 0
     away = np.where(on_nvme, node.nvme_bytes or 0.0, node.host_memory_bytes or 0.0)
     return StageModel(
         strategy=strategy,
         num_layers=context.model.num_blocks,
-        layer_s=pace * (times.forward + times.backward),
-        policies=policy_costs(parts, times, pace),
-        first_s=pace * (costs.exposed_at(costs.first.both) + parts.end_exchange_s("first")),
-        last_s=pace * (last + parts.end_exchange_s("last")),
-        bubble_filled_s=pace * bubble_filled_s(context, strategy, times.forward, times.backward),
-        link_s=pace * (link + times.sharding_fill + times.offload_fill),
-        tail_layer_s=tail_layer,
-        tail_first_s=tail_first,
-        tail_last_s=tail_last,
+        layer_s=seconds("layer"),
+        policies=policy_costs(parts, added_s, fill_s),
+        first_s=seconds("first"),
+        last_s=seconds("last"),
+        bubble_filled_s=pace * bubble_filled_s(context, strategy, forward_s, backward_s),
+        link_s=seconds("stage"),
+        tail_layer_s=seconds_per("layer", tail, costs),
+        tail_first_s=seconds_per("first", tail, costs),
+        tail_last_s=seconds_per("last", tail, costs),
         constant_s=ZERO + sum(price(parts) for price in PER_ITERATION.values()),
         stage_static_bytes=memory("stage"),
         layer_static_bytes=memory("layer"),
@@ -75,9 +72,9 @@ def stage_model(
         first_saved_bytes=costs.at(costs.first.saved_bytes),
         part_saved_bytes=np.zeros(len(strategy)),
         least_chunk_layers=np.zeros(len(strategy)),
-        receive_buffer_bytes=receive_buffer_bytes(parts),
+        receive_buffer_bytes=memory("received"),
         keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
-        sent_saved_bytes=sent_bytes(parts),
+        sent_saved_bytes=memory("sent"),
         layer_transient_bytes=memory("backward"),
         last_transient_bytes=at_loss + memory("loss"),
         overhead_bytes=memory("device"),
@@ -120,6 +117,43 @@ class PricedStrategy:
         """The policy of all layers, which those of multi-token prediction share."""
         alike = [k for k in (SELECTIVE, FULL) if (self.counts[k] == self.layers).all()]
         return alike[0] if alike and self.model.num_mtp_layers else None
+
+    @cached_property
+    def work(self) -> tuple[TimeTerm, ...]:
+        """Terms of a stage's work on a micro-batch."""
+        terms = work_terms(self.parts, layer_times(self.parts))
+        if self.mtp_policy is None:
+            return terms
+        number, policy = float(self.model.num_mtp_layers), POLICIES[self.mtp_policy]
+        repeated = [
+            replace(term, per="last", items=scale_items(term.items, number))
+            for term in terms
+            if term.per == policy
+        ]
+        return (*terms, *repeated)
+
+    @cached_property
+    def step_end(self) -> tuple[TimeTerm, ...]:
+        """Terms of a stage behind its micro-batches."""
+        return step_end_terms(self.parts, layer_times(self.parts))
+
+    def numbers(self, stage: int) -> dict[Per, float]:
+        """How many a stage has of what items are counted per."""
+        is_last = 1.0 * (stage == self.strategy.head_stage)
+        stages = all_stages(self.strategy.pp)
+        received, sent = self.model.buffers_held(stages, self.model.in_flight(stages))
+        counts = self.counts[:, 0, stage]
+        each: tuple[Per, ...] = ("selective", "full", "offloaded")
+        return {
+            **dict.fromkeys(EVERY_STAGE, 1.0),
+            "layer": float(self.layers[0, stage]),
+            "first": 1.0 * (stage == 0),
+            "last": is_last,
+            **dict(zip(each, counts.tolist(), strict=True)),
+            "offloading": 1.0 * (counts[OFFLOADED] > 0),
+            "received": float(received[0, stage]),
+            "sent": float(sent[0, stage]),
+        }
 
     def end_params(self, *, is_first: bool, is_last: bool) -> Array:
         """Parameters of the embedding and the head, as far as they are there."""

@@ -22,6 +22,26 @@ from planner.spec.strategy import StrategyColumns
 from planner.spec.training import FROZEN_BYTES
 from planner.units import Array
 
+# What items of time and memory are counted per: every stage; each of its layers; the stages of the
+# embedding and of the head; a layer under a policy, and a stage of which some layer is offloaded.
+# Memory besides: micro-batches received and sent on; while a layer runs backward; while the loss is
+# computed; outside the allocator.
+Per = Literal[
+    "stage",
+    "layer",
+    "first",
+    "last",
+    "selective",
+    "full",
+    "offloaded",
+    "offloading",
+    "received",
+    "sent",
+    "backward",
+    "loss",
+    "device",
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageParameters(Rowed):

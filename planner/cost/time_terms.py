@@ -1,55 +1,41 @@
-"""Times of an iteration that are no layer's own: what the stage model and the items both read."""
+"""Work of a stage on a micro-batch, as a table: the stage model sums it, the items list it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Literal
 
 import numpy as np
 
 from planner.cost.context import Context, columns_except, unique_rows
-from planner.cost.data_parallel import bucket_elements, data_parallel_costs
-from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param, overlapped_step_s
+from planner.cost.kernels import gemm_s, memory_bound_s
+from planner.cost.layer import EndCosts, LayerCosts, mtp_costs
 from planner.cost.layer_passes import LayerTimes, sm_contention
-from planner.cost.layer_time import Duration, all_exposed
-from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, point_to_point_s
-from planner.cost.overlap import (
-    bucketed_overlap_pieces,
-    exposed_beside_s,
-    gradient_pass_s,
-    interference_fraction,
-    straggler_slowdown,
-    unpaired_micro_batches,
+from planner.cost.layer_time import (
+    COMM_ITEMS,
+    Duration,
+    TimeItems,
+    add_items,
+    all_exposed,
+    comm_items,
+    exposed_s,
+    scale_items,
 )
-from planner.cost.stage_parts import StageParameters
-from planner.cost.states import unsharded_until_step
-from planner.cost.topology import Group, group_of
+from planner.cost.network import collective_s, point_to_point_s
+from planner.cost.overlap import exposed_beside_s, straggler_slowdown
+from planner.cost.policies import activation_offload
+from planner.cost.stage import StageModel
+from planner.cost.stage_parts import Per, StageParameters
+from planner.cost.topology import group_of
+from planner.layers.block import embedding_op, head_op, projection_op
 from planner.layers.op import ZERO
-from planner.spec.items import FABRIC, HBM, item
+from planner.layers.saved import without_last_gemm
+from planner.spec.items import FABRIC, HBM, SHAPE, item
 from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
-
-@item(
-    "time.gradient_passes",
-    title="passes over gradients",
-    inputs=(
-        "traits.overheads.held_gradient_pass_bytes",
-        "traits.overheads.owned_gradient_pass_bytes",
-        *HBM,
-    ),
-    also=(gradient_pass_s,),
-)
-def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
-    """:func:`overlap.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns."""
-    traits = context.traits
-    sharded = (strategy.zero_stage >= 2) & ~unsharded_until_step(strategy, traits.states)
-    overheads = traits.overheads
-    return gradient_pass_s(
-        np.where(sharded, owned, 1.0),
-        owned,
-        overheads.held_gradient_pass_bytes,
-        overheads.owned_gradient_pass_bytes,
-        context.cluster.accelerator,
-    )
+GATHERS = "sharding.gather_and_reduce"
 
 
 def straggler_factor(context: Context, strategy: StrategyColumns) -> Array:
@@ -77,7 +63,9 @@ def exposed_p2p_s(parts: StageParameters, times: LayerTimes, link_s: Array) -> A
     """
     context, strategy = parts.context, parts.strategy
     overlap = context.traits.overlap.pipeline_p2p_overlap
-    compute = (times.forward + times.backward) * context.model.num_blocks / strategy.pp
+    compute = (
+        (times.forward.whole_s + times.backward.whole_s) * context.model.num_blocks / strategy.pp
+    )
     beside = exposed_beside_s(compute, link_s, sm_contention(context))
     runs_beside = (overlap == "all") | ((overlap == "interleaved") & (strategy.vpp > 1))
     return np.where(runs_beside, beside, link_s)
@@ -101,223 +89,148 @@ def p2p_s(parts: StageParameters) -> Array:
     return np.where(strategy.pp > 1, 2.0 * (seconds + gather)[index] * strategy.vpp, 0.0)
 
 
-@item(
-    "time.tied_embedding",
-    title="tied-embedding reduction",
-    inputs=("model.tied_embeddings", "job.mtp_layers", "model.vocab_size", "strategy.pp"),
-)
-def tied_embedding_s(parts: StageParameters) -> Array:
-    """All-reduce of the shared vocabulary gradient between first and last stage.
-
-    Tied to the head, or to the embedding of further tokens.
-    """
-    context, strategy = parts.context, parts.strategy
-    if not (context.model.tied_embeddings or context.job.mtp_layers):
-        return np.zeros(len(strategy))
-    others = ("virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload")
-    rows, index = unique_rows(strategy, columns_except(*others))
-    few = strategy.take(rows)
-    stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
-    group = Group(
-        members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
-        domain=stages.domain,
-    )
-    num_bytes = tied_gradient_bytes(parts.take(rows))
-    return collective_s("all_reduce", num_bytes, group, context.cluster)[index]
-
-
-def tied_gradient_bytes(parts: StageParameters) -> Array:
-    """Bytes of the shared vocabulary gradient."""
-    vocab = parts.costs.at(parts.costs.vocab_params)
-    return vocab * parts.context.traits.states.gradient_reduce_bytes
-
-
-@item(
-    "time.unpaired_exchange",
-    title="expert all-to-all without a partner",
-    inputs=(
-        "strategy.ep",
-        "strategy.num_micro_batches",
-        "strategy.vpp",
-        "traits.overlap.expert_all_to_all_overlap",
-    ),
-    also=(unpaired_micro_batches,),
-)
-def unoverlapped_all_to_all_s(parts: StageParameters) -> Array:
-    """Return the all-to-all seconds exposed where no other micro-batch overlaps them.
-
-    ``unpaired · layers / stages · (busy - exposed)`` of a layer's forward and backward.
-    """
-    context, strategy = parts.context, parts.strategy
-    costs = parts.costs
-    passes = (costs.forward, costs.backward)
-    hidden = [each["expert_parallel"] for each in passes if "expert_parallel" in each]
-    if context.traits.overlap.expert_all_to_all_overlap != "batches" or not hidden:
-        return np.zeros(len(strategy))
-    layer_s = ZERO + sum(costs.at(each.busy_s - each.exposed_s) for each in hidden)
-    alone = unpaired_micro_batches(strategy.num_micro_batches, strategy.pp, strategy.vpp)
-    return alone * context.model.num_blocks / strategy.pp * layer_s
-
-
-@item(
-    "time.step_overhead",
-    title="per-step overhead",
-    inputs=("traits.overheads.step_overhead_s", "traits.overheads.node_step_overhead_s"),
-)
-def _step_overhead_s(parts: StageParameters) -> Array:
-    """Seconds per iteration that belong to no other item.
-
-    Constants of the framework profile: gradient norm and loss-scale checks, data loading,
-    logging; and, on several nodes, their small collectives and waiting for the last one.
-    """
-    context = parts.context
-    overheads = context.traits.overheads
-    beyond = parts.strategy.num_gpus > context.cluster.node.num_accelerators
-    further = np.where(beyond, overheads.node_step_overhead_s, 0.0)
-    return overheads.step_overhead_s + further
+# Shares of a term in forward, in backward without the gradients of weights, and in those.
+Shares = tuple[float, float, float]
+FORWARD: Shares = (1.0, 0.0, 0.0)
+BACKWARD: Shares = (0.0, 1.0, 0.0)
+BOTH: Shares = (0.5, 0.5, 0.0)
+THIRDS: Shares = (1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepEndTerm:
-    """One item of a stage's tail: of each of its layers, and of embedding and head beside them."""
+class TimeTerm:
+    """Items that a stage has as often as it has what they are counted per."""
 
-    layer: Duration
-    first: Duration
-    last: Duration
+    per: Per
+    items: TimeItems
+    by_shape: bool = False  # Of distinct layer shapes, else of strategies
+    passes: Shares = BOTH
 
-    def on_stage(self, layers: Array, *, is_first: bool, is_last: bool) -> Duration:
-        """The item of a stage with so many layers."""
-        total = self.layer * layers + self.first * is_first + self.last * is_last
-        shown = np.atleast_2d(total.exposed_s).max(axis=0)
-        return Duration(busy_s=total.busy_s, exposed_s=shown)
+    def items_at(self, costs: LayerCosts) -> TimeItems:
+        """Items for every strategy."""
+        return costs.items_at(self.items) if self.by_shape else self.items
 
-
-# Items of the tail that are so much per parameter of the rank.
-PER_PARAMETER: Mapping[str, Callable[[Context, StrategyColumns, Array], Array]] = {
-    "gradient_passes": gradient_pass_s_per_param,
-    "optimizer_step": optimizer_s_per_param,
-}
-# Items of an iteration that are the same however layers are split.
-PER_ITERATION = {
-    "unpaired_exchange": unoverlapped_all_to_all_s,
-    "tied_embedding": tied_embedding_s,
-    "step_overhead": _step_overhead_s,
-}
+    def exposed_at(self, costs: LayerCosts) -> Array:
+        """Exposed seconds for every strategy."""
+        return costs.exposed_at(self.items) if self.by_shape else exposed_s(self.items)
 
 
-def frozen_weight_gathers(parts: StageParameters) -> tuple[Array, Array, Array]:
-    """Frozen 16-bit elements gathered once an iteration, with updated weights, below stage 3.
-
-    Of a layer, the embedding and the head; none where frozen weights are whole there.
-    """
-    is_sharded = float(parts.context.traits.states.shards_frozen_below_stage_3)
-    ends = parts.first_frozen_elements, parts.last_frozen_elements
-    return parts.frozen_elements * is_sharded, ends[0] * is_sharded, ends[1] * is_sharded
+def seconds_per(per: Per, terms: Sequence[TimeTerm], costs: LayerCosts) -> Array:
+    """Sum of the exposed seconds that are counted per ``per``; C."""
+    return ZERO + sum(term.exposed_at(costs) for term in terms if term.per == per)
 
 
-@item(
-    "time.data_parallel",
-    title="gradient reduction and weight gather",
-    inputs=(
-        "strategy.dp",
-        "strategy.zero_stage",
-        "traits.states.gradient_reduce_bytes",
-        "traits.overlap.overlaps_gradient_reduction",
-        "traits.overlap.overlaps_parameter_gather",
-        "traits.overlap.gradient_bucket_elements",
-        "traits.overlap.gradient_bucket_elements_per_rank",
-        "traits.overlap.communication_multiprocessors",
-        *FABRIC,
-    ),
-    also=(
-        bucketed_overlap_pieces,
-        interference_fraction,
-        bucket_elements,
-        data_parallel_costs,
-        *COLLECTIVE_FORMULAS,
-    ),
-)
-def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> StepEndTerm:
-    """Gradient reduction and weight gather; exposed: two functions, the larger of which counts.
-
-    Layers: :func:`overlap.bucketed_overlap_pieces` for the reduction behind the last backward of a
-    model chunk, and their larger one for the gather in the next forward. The chunks of an
-    interleaved stage that ran backward before the last one only slow computation. The embedding's
-    gradient comes last and its weights are needed first: all shows. The head's comes first and
-    hides. On the last of several stages the head hides in the time by which that stage is done
-    earlier than the first, whose reduction decides (Megatron-Core does not split it into buckets on
-    later stages for that reason: distributed_data_parallel.py). Where pipelining keeps sharded
-    gradients whole they are reduced when all backwards of a chunk are done
-    (torch/distributed/pipelining/ stage.py, perform_reduce_grad): nothing of the last chunk hides.
-    Excludes the same slack for layers.
-    """
-    context, strategy = parts.context, parts.strategy
-    overlap, dp = context.traits.overlap, parts.layer_dp
-    interference = sm_contention(context)
-
-    def layer(total: Array, window: Array, *, overlaps: bool) -> Array:
-        if not overlaps:
-            return np.stack([total, total])
-        chunk = total / strategy.vpp
-        pieces = bucketed_overlap_pieces(
-            chunk, window / strategy.vpp, dp.bucket_fraction, interference
+def items_of(
+    terms: Sequence[TimeTerm], numbers: Mapping[Per, float], costs: LayerCosts
+) -> TimeItems:
+    """Items of a stage, by how many it has of what they are counted per."""
+    return add_items(
+        *(
+            scale_items(term.items_at(costs), numbers[term.per])
+            for term in terms
+            if numbers[term.per]
         )
-        return np.stack(pieces) + interference * (total - chunk)
-
-    def head(total: Array, window: Array, *, overlaps: bool) -> Array:
-        chunk = window * context.model.num_blocks / (strategy.pp * strategy.vpp)
-        slack = (strategy.pp - 1.0) * chunk
-        late = np.maximum(total - slack, 0.0)
-        hidden = interference * total if overlaps else total
-        return np.stack(
-            [np.where(strategy.pp > 1, late, hidden), np.where(strategy.pp > 1, late, total)]
-        )
-
-    reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
-    frozen, first_frozen, last_frozen = frozen_weight_gathers(parts)
-    gather_s, reduce_s = (parts.params + frozen) * dp.gather, parts.params * dp.reduce
-    window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, times.backward)
-    shown = layer(reduce_s, window, overlaps=reduces)
-    shown = shown + layer(gather_s, times.forward, overlaps=gathers).max(axis=0)
-    first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
-    first = first + first_frozen * parts.dp.gather
-    mtp_params = parts.all_mtp_params
-    head_gather = (parts.last_params + last_frozen) * parts.dp.gather + mtp_params * dp.gather
-    head_reduce = parts.last_params * parts.dp.reduce + mtp_params * dp.reduce
-    last = head(head_reduce, times.backward, overlaps=reduces)
-    last = last + (head(head_gather, times.forward, overlaps=True)[0] if gathers else head_gather)
-    return StepEndTerm(
-        layer=Duration(busy_s=reduce_s + gather_s, exposed_s=shown),
-        first=Duration(busy_s=first, exposed_s=np.stack([first, first])),
-        last=Duration(busy_s=head_reduce + head_gather, exposed_s=last),
     )
 
 
-def step_end_terms(parts: StageParameters, times: LayerTimes) -> dict[str, StepEndTerm]:
-    """Items of a stage after its micro-batches, once an iteration.
+def _total(items: TimeItems) -> Duration:
+    return reduce(add, items.values(), all_exposed(ZERO))
 
-    Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
-    """
-    context, strategy = parts.context, parts.strategy
-    busy, exposed, end_s = gradient_offload_s(parts, times)
-    mtp_params = parts.all_mtp_params
-    terms = {
-        "data_parallel": grad_sync_pieces(parts, times),
-        "offload.gradients": StepEndTerm(
-            layer=Duration(busy_s=busy, exposed_s=exposed),
-            first=all_exposed(parts.first_params * end_s),
-            last=all_exposed((parts.last_params + mtp_params) * end_s),
-        ),
+
+def shown_alone(seconds: Array) -> Duration:
+    """Waiting: nothing is busy, or is counted busy elsewhere."""
+    return Duration(busy_s=0.0 * seconds, exposed_s=seconds)
+
+
+def _named(items: TimeItems) -> TimeItems:
+    """Items of a layer by their addresses."""
+    return {(name if name in COMM_ITEMS else f"compute.{name}"): one for name, one in items.items()}
+
+
+@item(
+    "time.compute",
+    title="kernels",
+    text="Kernels of the slowest stage. Sum over its items: seconds per layer and "
+    "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
+    "once per micro-batch on the stages that have them. Excludes what is recomputed.",
+    inputs=("strategy.layers_per_stage", "strategy.num_micro_batches"),
+    also=(StageModel.time_s,),
+)
+@item(
+    "time.recompute",
+    title="recomputation",
+    inputs=(
+        "strategy.recompute_layers_per_stage",
+        "strategy.selective_layers_per_stage",
+        "traits.kernels.stops_recomputation",
+    ),
+    also=(StageModel.time_s, without_last_gemm),
+)
+def _layer_terms(costs: LayerCosts, times: LayerTimes) -> Iterator[TimeTerm]:
+    """Both passes of a layer, and what recomputation repeats."""
+    for kernels, own, passes in (
+        (costs.forward, times.forward, FORWARD),
+        (costs.backward, times.backward, BACKWARD),
+    ):
+        yield TimeTerm(per="layer", items=_named(kernels), by_shape=True, passes=passes)
+        beside = {GATHERS: own.sharding, "offload.parameters": own.offload}
+        yield TimeTerm(per="layer", items=beside, passes=passes)
+    repeated: dict[Per, TimeItems] = {"selective": costs.selective, "full": costs.repeated}
+    for policy, items in repeated.items():
+        again = {f"recompute.{name}": one for name, one in items.items()}
+        yield TimeTerm(per=policy, items=again, by_shape=True, passes=BACKWARD)
+
+
+@item(
+    "time.compute.embedding",
+    title="embedding",
+    inputs=(*SHAPE, *HBM),
+    also=(embedding_op, memory_bound_s),
+)
+@item(
+    "time.compute.mtp",
+    title="multi-token prediction",
+    inputs=(*SHAPE, "job.mtp_layers", "model.vocab_size"),
+    also=(mtp_costs, projection_op, head_op),
+)
+@item(
+    "time.compute.head_and_loss",
+    title="vocabulary head and loss",
+    inputs=(*SHAPE, "model.vocab_size", "traits.kernels.loss_traffic_bytes"),
+    also=(head_op, gemm_s),
+)
+def _end_terms(parts: StageParameters) -> Iterator[TimeTerm]:
+    """Embedding and head; their kernels count as if a third of them ran in each pass."""
+    costs = parts.costs
+    mtp = {"compute.mtp": _total(costs.mtp.time)}
+    yield TimeTerm(per="last", items=mtp, by_shape=True, passes=THIRDS)
+    ends: dict[Literal["first", "last"], tuple[str, EndCosts]] = {
+        "first": ("compute.embedding", costs.first),
+        "last": ("compute.head_and_loss", costs.last),
     }
-    for name, price in PER_PARAMETER.items():
-        own_s = price(context, strategy, parts.owned_fraction)
-        end_s = price(context, strategy, 1.0 / parts.num_shards)
-        layer = parts.params * own_s
-        if name == "optimizer_step":
-            layer = layer - overlapped_step_s(parts, times)
-        terms[name] = StepEndTerm(
-            layer=all_exposed(layer),
-            first=all_exposed(parts.first_params * end_s),
-            last=all_exposed(parts.last_params * end_s + mtp_params * own_s),
-        )
-    return terms
+    for per, (name, end) in ends.items():
+        own = {kernel: one for kernel, one in end.both.items() if kernel not in COMM_ITEMS}
+        yield TimeTerm(per=per, items={name: _total(own)}, by_shape=True, passes=THIRDS)
+        for items, passes in ((end.forward, FORWARD), (end.backward, BACKWARD)):
+            yield TimeTerm(per=per, items=comm_items(items), by_shape=True, passes=passes)
+        yield TimeTerm(per=per, items={GATHERS: all_exposed(parts.end_exchange_s(per))})
+
+
+def work_terms(parts: StageParameters, times: LayerTimes) -> tuple[TimeTerm, ...]:
+    """Everything that a stage does on a micro-batch, forward and backward, but for waiting."""
+    link = p2p_s(parts)
+    filled = times.forward.sharding_fill + times.backward.sharding_fill
+    fetched = times.forward.offload_fill + times.backward.offload_fill
+    moved, moved_fill = activation_offload(parts, times)
+    once = {
+        "pipeline.p2p": Duration(busy_s=link, exposed_s=exposed_p2p_s(parts, times, link)),
+        GATHERS: shown_alone(filled),
+        "offload.parameters": shown_alone(fetched),
+    }
+    return (
+        *_layer_terms(parts.costs, times),
+        *_end_terms(parts),
+        TimeTerm(per="stage", items=once),
+        TimeTerm(per="offloaded", items={"offload.activations": moved}),
+        TimeTerm(per="offloading", items={"offload.activations": shown_alone(moved_fill)}),
+    )

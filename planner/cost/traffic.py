@@ -16,11 +16,8 @@ from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
 from planner.cost.stage import FULL, SELECTIVE
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.states import reduced_gradient_bytes
-from planner.cost.time_terms import (
-    boundary_message_bytes,
-    frozen_weight_gathers,
-    tied_gradient_bytes,
-)
+from planner.cost.step_terms import frozen_weight_gathers, tied_gradient_bytes
+from planner.cost.time_terms import boundary_message_bytes
 from planner.cost.topology import extent_of
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm

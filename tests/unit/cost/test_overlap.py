@@ -25,12 +25,9 @@ from planner.cost.overlap import (
 )
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
-from planner.cost.time_terms import (
-    exposed_p2p_s,
-    grad_sync_pieces,
-    p2p_s,
-    unoverlapped_all_to_all_s,
-)
+from planner.cost.step_terms import grad_sync_pieces, unoverlapped_all_to_all_s
+from planner.cost.time_terms import exposed_p2p_s, p2p_s
+from planner.spec.strategy import Strategy, StrategyColumns
 
 SECONDS = st.floats(0.0, 10.0)
 SHARES = st.floats(0.0, 1.0)
@@ -141,10 +138,10 @@ def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes() -> 
     columns = columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4])
     parts = stage_parameters(context, columns)
     times = layer_times(parts)
-    term = grad_sync_pieces(parts, times)
-    assert (term.first.exposed_s > 0).all()
-    assert (term.last.exposed_s[:, 0] > 0).all()
-    assert (term.last.exposed_s[:, 1] == 0).all()
+    shown = grad_sync_pieces(parts, times)
+    assert (shown["first"].exposed_s > 0).all()
+    assert (shown["last"].exposed_s[:, 0] > 0).all()
+    assert (shown["last"].exposed_s[:, 1] == 0).all()
 
 
 def test_without_overlap_all_of_the_reduction_shows() -> None:
@@ -153,7 +150,7 @@ def test_without_overlap_all_of_the_reduction_shows() -> None:
     columns = columns_of(dp=16)
     parts = stage_parameters(context, columns)
     times = layer_times(parts)
-    layer = grad_sync_pieces(parts, times).layer.exposed_s
+    layer = grad_sync_pieces(parts, times)["layer"].exposed_s
     assert layer[0] == pytest.approx(parts.params * parts.layer_dp.reduce)
     assert layer[1] == pytest.approx(layer[0])
 
@@ -174,7 +171,7 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
         )
         parts = stage_parameters(changed, columns)
         times = layer_times(parts)
-        layer = grad_sync_pieces(parts, times).layer.exposed_s
+        layer = grad_sync_pieces(parts, times)["layer"].exposed_s
         gather = parts.params * parts.layer_dp.gather
         return layer.max(axis=0) - gather, parts.params * parts.layer_dp.reduce
 

@@ -15,7 +15,7 @@ from planner.cost.passes import chunk_times, simulated_makespan_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
 from planner.cost.stage_model import PricedStrategy, price, stage_model
 from planner.cost.stage_parts import stage_parameters
-from planner.cost.time_terms import tied_embedding_s
+from planner.cost.step_terms import tied_embedding_s
 from planner.schedules import dualpipe, zero_bubble
 from planner.spec.strategy import Strategy
 
@@ -48,10 +48,10 @@ def context() -> Context:
 def test_weight_gradients_are_part_of_backward(context: Context) -> None:
     _, strategy = laid_out(context, "zb-h1", 1)
     columns = strategy.columns()
-    times = layer_times(stage_parameters(context, columns))
+    times = layer_times(stage_parameters(context, columns)).backward
     weight = layer_weight_gradient_s(context, columns)
     # Products with weights are most of a layer; their backward is half for inputs.
-    assert 0.3 * times.backward < weight < 0.5 * times.backward
+    assert 0.3 * times.whole_s < weight < 0.5 * times.whole_s
 
 
 @pytest.mark.parametrize("waits", [True, False])

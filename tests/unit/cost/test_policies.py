@@ -74,8 +74,8 @@ def test_activations_move_behind_the_parameters_on_the_same_link() -> None:
         times = layer_times(parts)
         moved = host_transfer_s(parts.costs.at(parts.costs.body.saved_bytes), context.cluster)
         both = times.fetch + moved
-        expected = np.maximum(times.sharded_forward, both)
-        expected = expected + np.maximum(times.sharded_backward, both)
+        expected = np.maximum(times.forward.sharded_s, both)
+        expected = expected + np.maximum(times.backward.sharded_s, both)
         per_layer = stage.layer_s + stage.policies.added_s[OFFLOADED]
         pace = straggler_factor(context, columns)
         assert per_layer == pytest.approx(pace * expected, rel=1e-12)

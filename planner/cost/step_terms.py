@@ -1,0 +1,263 @@
+"""Times of an iteration behind its micro-batches: of a stage, and whatever the split."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from planner.cost.context import Context, columns_except, unique_rows
+from planner.cost.data_parallel import bucket_elements, data_parallel_costs
+from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param, overlapped_step_s
+from planner.cost.layer_passes import LayerTimes, sm_contention
+from planner.cost.layer_time import Duration, all_exposed
+from planner.cost.network import COLLECTIVE_FORMULAS, collective_s
+from planner.cost.overlap import (
+    bucketed_overlap_pieces,
+    gradient_pass_s,
+    interference_fraction,
+    unpaired_micro_batches,
+)
+from planner.cost.stage_parts import Per, StageParameters
+from planner.cost.states import unsharded_until_step
+from planner.cost.time_terms import TimeTerm
+from planner.cost.topology import Group, group_of
+from planner.layers.op import ZERO
+from planner.spec.items import FABRIC, HBM, item
+from planner.spec.strategy import StrategyColumns
+from planner.units import Array
+
+
+@item(
+    "time.gradient_passes",
+    title="passes over gradients",
+    inputs=(
+        "traits.overheads.held_gradient_pass_bytes",
+        "traits.overheads.owned_gradient_pass_bytes",
+        *HBM,
+    ),
+    also=(gradient_pass_s,),
+)
+def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned: Array) -> Array:
+    """:func:`overlap.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns."""
+    traits = context.traits
+    sharded = (strategy.zero_stage >= 2) & ~unsharded_until_step(strategy, traits.states)
+    overheads = traits.overheads
+    return gradient_pass_s(
+        np.where(sharded, owned, 1.0),
+        owned,
+        overheads.held_gradient_pass_bytes,
+        overheads.owned_gradient_pass_bytes,
+        context.cluster.accelerator,
+    )
+
+
+@item(
+    "time.tied_embedding",
+    title="tied-embedding reduction",
+    inputs=("model.tied_embeddings", "job.mtp_layers", "model.vocab_size", "strategy.pp"),
+)
+def tied_embedding_s(parts: StageParameters) -> Array:
+    """All-reduce of the shared vocabulary gradient between first and last stage.
+
+    Tied to the head, or to the embedding of further tokens.
+    """
+    context, strategy = parts.context, parts.strategy
+    if not (context.model.tied_embeddings or context.job.mtp_layers):
+        return np.zeros(len(strategy))
+    others = ("virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload")
+    rows, index = unique_rows(strategy, columns_except(*others))
+    few = strategy.take(rows)
+    stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
+    group = Group(
+        members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
+        domain=stages.domain,
+    )
+    num_bytes = tied_gradient_bytes(parts.take(rows))
+    return collective_s("all_reduce", num_bytes, group, context.cluster)[index]
+
+
+def tied_gradient_bytes(parts: StageParameters) -> Array:
+    """Bytes of the shared vocabulary gradient."""
+    vocab = parts.costs.at(parts.costs.vocab_params)
+    return vocab * parts.context.traits.states.gradient_reduce_bytes
+
+
+@item(
+    "time.unpaired_exchange",
+    title="expert all-to-all without a partner",
+    inputs=(
+        "strategy.ep",
+        "strategy.num_micro_batches",
+        "strategy.vpp",
+        "traits.overlap.expert_all_to_all_overlap",
+    ),
+    also=(unpaired_micro_batches,),
+)
+def unoverlapped_all_to_all_s(parts: StageParameters) -> Array:
+    """Return the all-to-all seconds exposed where no other micro-batch overlaps them.
+
+    ``unpaired · layers / stages · (busy - exposed)`` of a layer's forward and backward.
+    """
+    context, strategy = parts.context, parts.strategy
+    costs = parts.costs
+    passes = (costs.forward, costs.backward)
+    hidden = [each["expert_parallel"] for each in passes if "expert_parallel" in each]
+    if context.traits.overlap.expert_all_to_all_overlap != "batches" or not hidden:
+        return np.zeros(len(strategy))
+    layer_s = ZERO + sum(costs.at(each.busy_s - each.exposed_s) for each in hidden)
+    alone = unpaired_micro_batches(strategy.num_micro_batches, strategy.pp, strategy.vpp)
+    return alone * context.model.num_blocks / strategy.pp * layer_s
+
+
+@item(
+    "time.step_overhead",
+    title="per-step overhead",
+    inputs=("traits.overheads.step_overhead_s", "traits.overheads.node_step_overhead_s"),
+)
+def _step_overhead_s(parts: StageParameters) -> Array:
+    """Seconds per iteration that belong to no other item.
+
+    Constants of the framework profile: gradient norm and loss-scale checks, data loading,
+    logging; and, on several nodes, their small collectives and waiting for the last one.
+    """
+    context = parts.context
+    overheads = context.traits.overheads
+    beyond = parts.strategy.num_gpus > context.cluster.node.num_accelerators
+    further = np.where(beyond, overheads.node_step_overhead_s, 0.0)
+    return overheads.step_overhead_s + further
+
+
+# Items of the tail that are so much per parameter of the rank.
+PER_PARAMETER: Mapping[str, Callable[[Context, StrategyColumns, Array], Array]] = {
+    "gradient_passes": gradient_pass_s_per_param,
+    "optimizer_step": optimizer_s_per_param,
+}
+# Items of an iteration that are the same however layers are split.
+PER_ITERATION = {
+    "unpaired_exchange": unoverlapped_all_to_all_s,
+    "tied_embedding": tied_embedding_s,
+    "step_overhead": _step_overhead_s,
+}
+
+
+def frozen_weight_gathers(parts: StageParameters) -> tuple[Array, Array, Array]:
+    """Frozen 16-bit elements gathered once an iteration, with updated weights, below stage 3.
+
+    Of a layer, the embedding and the head; none where frozen weights are whole there.
+    """
+    is_sharded = float(parts.context.traits.states.shards_frozen_below_stage_3)
+    ends = parts.first_frozen_elements, parts.last_frozen_elements
+    return parts.frozen_elements * is_sharded, ends[0] * is_sharded, ends[1] * is_sharded
+
+
+@item(
+    "time.data_parallel",
+    title="gradient reduction and weight gather",
+    inputs=(
+        "strategy.dp",
+        "strategy.zero_stage",
+        "traits.states.gradient_reduce_bytes",
+        "traits.overlap.overlaps_gradient_reduction",
+        "traits.overlap.overlaps_parameter_gather",
+        "traits.overlap.gradient_bucket_elements",
+        "traits.overlap.gradient_bucket_elements_per_rank",
+        "traits.overlap.communication_multiprocessors",
+        *FABRIC,
+    ),
+    also=(
+        bucketed_overlap_pieces,
+        interference_fraction,
+        bucket_elements,
+        data_parallel_costs,
+        *COLLECTIVE_FORMULAS,
+    ),
+)
+def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> dict[Per, Duration]:
+    """Gradient reduction and weight gather; exposed: two functions, the larger of which counts.
+
+    Layers: :func:`overlap.bucketed_overlap_pieces` for the reduction behind the last backward of a
+    model chunk, and their larger one for the gather in the next forward. The chunks of an
+    interleaved stage that ran backward before the last one only slow computation. The embedding's
+    gradient comes last and its weights are needed first: all shows. The head's comes first and
+    hides. On the last of several stages the head hides in the time by which that stage is done
+    earlier than the first, whose reduction decides (Megatron-Core does not split it into buckets on
+    later stages for that reason: distributed_data_parallel.py). Where pipelining keeps sharded
+    gradients whole they are reduced when all backwards of a chunk are done
+    (torch/distributed/pipelining/ stage.py, perform_reduce_grad): nothing of the last chunk hides.
+    Excludes the same slack for layers.
+    """
+    context, strategy = parts.context, parts.strategy
+    overlap, dp = context.traits.overlap, parts.layer_dp
+    interference = sm_contention(context)
+
+    def layer(total: Array, window: Array, *, overlaps: bool) -> Array:
+        if not overlaps:
+            return np.stack([total, total])
+        chunk = total / strategy.vpp
+        pieces = bucketed_overlap_pieces(
+            chunk, window / strategy.vpp, dp.bucket_fraction, interference
+        )
+        return np.stack(pieces) + interference * (total - chunk)
+
+    def head(total: Array, window: Array, *, overlaps: bool) -> Array:
+        chunk = window * context.model.num_blocks / (strategy.pp * strategy.vpp)
+        slack = (strategy.pp - 1.0) * chunk
+        late = np.maximum(total - slack, 0.0)
+        hidden = interference * total if overlaps else total
+        return np.stack(
+            [np.where(strategy.pp > 1, late, hidden), np.where(strategy.pp > 1, late, total)]
+        )
+
+    reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
+    frozen, first_frozen, last_frozen = frozen_weight_gathers(parts)
+    gather_s, reduce_s = (parts.params + frozen) * dp.gather, parts.params * dp.reduce
+    forward_s, backward_s = times.forward.whole_s, times.backward.whole_s
+    window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, backward_s)
+    shown = layer(reduce_s, window, overlaps=reduces)
+    shown = shown + layer(gather_s, forward_s, overlaps=gathers).max(axis=0)
+    first = parts.first_params * (parts.dp.reduce + parts.dp.gather)
+    first = first + first_frozen * parts.dp.gather
+    mtp_params = parts.all_mtp_params
+    head_gather = (parts.last_params + last_frozen) * parts.dp.gather + mtp_params * dp.gather
+    head_reduce = parts.last_params * parts.dp.reduce + mtp_params * dp.reduce
+    last = head(head_reduce, backward_s, overlaps=reduces)
+    last = last + (head(head_gather, forward_s, overlaps=True)[0] if gathers else head_gather)
+    return {
+        "layer": Duration(busy_s=reduce_s + gather_s, exposed_s=shown),
+        "first": Duration(busy_s=first, exposed_s=np.stack([first, first])),
+        "last": Duration(busy_s=head_reduce + head_gather, exposed_s=last),
+    }
+
+
+def step_end_terms(parts: StageParameters, times: LayerTimes) -> tuple[TimeTerm, ...]:
+    """Items of a stage after its micro-batches, once an iteration.
+
+    Gradient reduction, gradients on their way to the host, passes over gradients, optimizer step.
+    Exposed seconds may have two rows, of which the larger counts on a stage.
+    """
+    context, strategy = parts.context, parts.strategy
+    busy, exposed, end_s = gradient_offload_s(parts, times)
+    mtp_params = parts.all_mtp_params
+    found: dict[str, dict[Per, Duration]] = {
+        "data_parallel": grad_sync_pieces(parts, times),
+        "offload.gradients": {
+            "layer": Duration(busy_s=busy, exposed_s=exposed),
+            "first": all_exposed(parts.first_params * end_s),
+            "last": all_exposed((parts.last_params + mtp_params) * end_s),
+        },
+    }
+    for name, price in PER_PARAMETER.items():
+        own_s = price(context, strategy, parts.owned_fraction)
+        end_s = price(context, strategy, 1.0 / parts.num_shards)
+        layer = parts.params * own_s
+        if name == "optimizer_step":
+            layer = layer - overlapped_step_s(parts, times)
+        found[name] = {
+            "layer": all_exposed(layer),
+            "first": all_exposed(parts.first_params * end_s),
+            "last": all_exposed(parts.last_params * end_s + mtp_params * own_s),
+        }
+    return tuple(
+        TimeTerm(per=per, items={name: one})
+        for name, by_part in found.items()
+        for per, one in by_part.items()
+    )
