@@ -14,7 +14,7 @@ from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage import StageModel
 from planner.cost.stage_model import price
 from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
-from planner.search.least_over_limit import Limited, Widened, least_over_limit
+from planner.search.feasible import Limited, Widened, least_over_limit
 from planner.search.search import Found as FeasiblePlan
 from planner.search.space.narrow import Narrowing, narrowing_of
 from planner.search.space.rule import Rule

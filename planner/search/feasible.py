@@ -1,20 +1,38 @@
-"""Feasibility: the first layout found that fits, or the proof that there is none.
+"""Feasibility: the first layout found that fits, the proof that there is none, or what is lacking.
 
-The same bounds and stage problem as the ranking, without its order: any layout will do.
+The same bounds and stage problem as the ranking, without its order: any layout will do. One walk
+opens shapes, refines their strategies, and solves those that bounds leave open.
 """
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.cost.context import Context
+from planner.cost.module_sets import LayerTable
+from planner.cost.stage import StageModel
 from planner.search.ranking.exploration import Exploration, explored, of_strategies
+from planner.search.ranking.pricing import Pricing
 from planner.search.ranking.rank import Ranked
 from planner.search.search import Found, found_of
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import EVERYTHING, Enumeration
-from planner.spec.strategy import StrategyColumns, gpus_of
-from planner.units import Index
+from planner.search.space.policies import least_memory_policy, policies_of
+from planner.search.space.shapes import shape_bounds
+from planner.search.space.space import EVERYTHING, Enumeration, joined, take
+from planner.search.stages.bounds import feasible, group_by_pp
+from planner.spec.strategy import StrategyColumns, gpus_of, gpus_of_replica
+from planner.units import Array, Index
+
+MOST_FACTOR = 2.0**12  # times a limit; what needs more is not looked for
+CHUNK_ROWS = 2**13  # strategies bounded at once, so that memory stays bounded
+CLOSE = 0.02  # of the gap, up to which the least is looked for
+
+# The context with so many times a limit.
+Widened = Callable[[float], Context]
+# A stage model, with so many times the limit in every row.
+Limited = Callable[[StageModel, Array], StageModel]
 
 
 class SearchTimeoutError(Exception):
@@ -32,7 +50,8 @@ def first_feasible(
     shapes = walk.exploration.shapes.columns
     model_parallel = shapes["tp"] * shapes["pp"]
     order = np.lexsort((-model_parallel, shapes["micro_batch"], -gpus_of(shapes)))
-    return walk.decided(walk.opened(order))
+    found = walk.first([order])
+    return found and found[0]
 
 
 def smallest_feasible(
@@ -44,38 +63,8 @@ def smallest_feasible(
     decided any more. Raises SearchTimeoutError where nothing was found by then.
     """
     walk = _walk(context, narrowing, deadline)
-    unsure = list[int]()
-    all_shapes = walk.exploration.shapes
-    for group in range(len(all_shapes.gpus)):
-        found = walk.opened(np.flatnonzero(all_shapes.group == group))
-        if isinstance(found, Found):
-            try:
-                return walk.decided(unsure) or found, True
-            except SearchTimeoutError:
-                return found, False
-        unsure += found
-    decided = walk.decided(unsure)
-    return None if decided is None else (decided, True)
-
-
-def first_of(
-    context: Context,
-    narrowing: Narrowing,
-    strategy: StrategyColumns,
-    *,
-    solves: bool = True,
-    deadline: float | None = None,
-) -> Found | None:
-    """A layout of one of the strategies given, all of them legal; None where none fits.
-
-    Without ``solves`` only a layout that bounds come upon.
-    """
-    exploration = of_strategies(Enumeration(context=context, narrowing=narrowing), strategy)
-    walk = _Walk(exploration, deadline)
-    found = walk.refined(np.arange(len(exploration.candidates.strategy)))
-    if not solves:
-        return found if isinstance(found, Found) else None
-    return walk.decided(found)
+    group = walk.exploration.shapes.group
+    return walk.first([np.flatnonzero(group == each) for each in np.unique(group)])
 
 
 def _walk(context: Context, narrowing: Narrowing, deadline: float | None) -> "_Walk":
@@ -93,6 +82,20 @@ class _Walk:
     def __init__(self, exploration: Exploration, deadline: float | None) -> None:
         self.exploration, self.candidates = exploration, exploration.candidates
         self.deadline = deadline
+
+    def first(self, parts: Sequence[Index]) -> tuple[Found, bool] | None:
+        """A layout of the first part of the shapes that has one, and whether that is sure."""
+        unsure = list[int]()
+        for part in parts:
+            found = self.opened(part)
+            if isinstance(found, Found):
+                try:
+                    return self.decided(unsure) or found, True
+                except SearchTimeoutError:
+                    return found, False
+            unsure += found
+        decided = self.decided(unsure)
+        return None if decided is None else (decided, True)
 
     def opened(self, shapes: Index) -> Found | list[int]:
         """Open shapes in order, more and more at once: a layout, or the rows left open."""
@@ -126,12 +129,12 @@ class _Walk:
             unsure += part[np.isfinite(known.lower_s[part])].tolist()
         return unsure
 
-    def decided(self, found: Found | list[int]) -> Found | None:
-        """Solve the rows left open, one after the other, until one has a layout."""
+    def decided(self, found: Found | list[int], *, solves: bool = True) -> Found | None:
+        """What was found, else solve the rows left open until one has a layout."""
         if isinstance(found, Found):
             return found
         splits = self.candidates.splits
-        for row in found:
+        for row in found if solves else ():
             for way in self.exploration.solving.ways(row):
                 self._check()
                 split = way.solve()
@@ -149,3 +152,113 @@ class _Walk:
     def _fit(self, row: int) -> Found:
         ranked = Ranked(row=row, split=self.candidates.splits[row])
         return found_of(self.candidates, ranked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastOverLimit:
+    """A layout that fits with ``factor`` times the limit."""
+
+    fit: Found
+    factor: float
+    is_least: bool  # True if no other layout fits with the gap reduced by the fraction CLOSE
+
+
+def least_over_limit(
+    narrowing: Narrowing, widened: Widened, limited: Limited, *, deadline: float | None = None
+) -> LeastOverLimit | None:
+    """The layout that fits with the least more of a limit; None where none does.
+
+    Nothing must fit with the limit as it is. After the deadline, the least of a sample.
+    """
+    enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
+    if not policies_of(enumeration.context, narrowing):
+        return None
+    shapes = joined(list(enumeration.listed(deadline)))
+    order = np.lexsort((-gpus_of_replica(shapes), shapes["micro_batch"]))
+    # Layouts of the first shapes bound the factor from above.
+    sample = _least(enumeration, limited, take(shapes, order[:128]))
+    upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
+    states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
+    while upper <= MOST_FACTOR:
+        context = replace(widened(upper), placements=enumeration.context.placements)
+        bounds = shape_bounds(context, shapes, narrowing.kinds, states)
+        possible = take(shapes, np.flatnonzero(bounds.can_fit))
+        try:
+            strategy, factors = _least(enumeration, limited, possible, deadline)
+        except SearchTimeoutError:
+            found = _first(narrowing, widened, *sample, MOST_FACTOR, solves=False)
+            return found and replace(found, is_least=False)
+        try:
+            found = _first(narrowing, widened, strategy, factors, upper, deadline=deadline)
+        except SearchTimeoutError:
+            found = _first(narrowing, widened, strategy, factors, upper, solves=False)
+        if found is not None:
+            return found
+        upper = 1.0 + 2.0 * (upper - 1.0)
+    return None
+
+
+def _least(
+    enumeration: Enumeration,
+    limited: Limited,
+    shapes: dict[str, Array],
+    deadline: float | None = None,
+) -> tuple[StrategyColumns, Array]:
+    """All strategies of the shapes, and the least factor of the limit that bounds leave."""
+    context = enumeration.context
+    pricing = Pricing(context=context, layers=LayerTable(context=context))
+    policy = least_memory_policy(policies_of(context, enumeration.narrowing))
+    strategy = enumeration.strategies(shapes)
+    factors = np.full(len(strategy), np.inf)
+    for start in range(0, len(strategy), CHUNK_ROWS):
+        rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))
+        if deadline is not None and time.monotonic() > deadline:
+            raise SearchTimeoutError
+        model = pricing.model(strategy.take(rows))
+        model = pricing.price(model, policy, np.ones(len(model))).bound
+        for num_stages, index in group_by_pp(model.strategy):
+            # On a logarithmic scale, no more than the least by the last step.
+            part = model.take(index)
+            low, high = np.zeros(len(part)), np.full(len(part), np.log(MOST_FACTOR))
+            never = ~feasible(limited(part, np.exp(high)), num_stages)
+            # 16 halvings of log(MOST_FACTOR): the factor to 0.013 %.
+            for _ in range(16):
+                middle = 0.5 * (low + high)
+                possible = feasible(limited(part, np.exp(middle)), num_stages)
+                low, high = np.where(possible, low, middle), np.where(possible, middle, high)
+            factors[rows[index]] = np.where(never, np.inf, np.exp(low))
+    return strategy, factors
+
+
+def _first(
+    narrowing: Narrowing,
+    widened: Widened,
+    strategy: StrategyColumns,
+    factors: Array,
+    upper: float,
+    *,
+    solves: bool = True,
+    deadline: float | None = None,
+) -> LeastOverLimit | None:
+    """The first layout as the factor grows up to ``upper``; only as bounds find them, or decided.
+
+    ``factors`` are the least that bounds leave each strategy. The gap grows in steps that double;
+    the last factor is no less than ``upper``.
+    """
+    lowest = proved = float(factors.min(initial=np.inf))
+    step = CLOSE / 2
+    while True:
+        factor = 1.0 + (lowest - 1.0) * (1.0 + step)
+        rows = np.flatnonzero(factors <= factor)
+        tried = strategy.take(rows[np.argsort(factors[rows], kind="stable")])
+        enumeration = Enumeration(context=widened(factor), narrowing=narrowing)
+        walk = _Walk(of_strategies(enumeration, tried), deadline)
+        found = walk.refined(np.arange(len(walk.candidates.strategy)))
+        fit = walk.decided(found, solves=solves)
+        if fit is not None:
+            is_least = factor - proved <= CLOSE * (factor - 1.0)
+            return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
+        if factor >= upper:
+            return None
+        proved = factor if solves else proved
+        step *= 2.0

@@ -106,7 +106,7 @@ def test_imports_point_down_only(path: Path) -> None:
 
 PARTS_OF_SEARCH = (
     *("space", "stages", "ranking", "search"),
-    *("feasible", "least_over_limit", "conflicts", "near"),
+    *("feasible", "conflicts", "near"),
 )
 """Each imports those before it only."""
 
