@@ -170,7 +170,7 @@ class Solving:
             for num_stages, index in group_by_pp(bound.strategy):
                 part = bound.take(index)
                 capacity = capacity_of(part, stage_limits(part, num_stages))
-                left, _ = within(part, capacity, limits[index])
+                left = within(part, capacity, limits[index])
                 alive[index[left]] = True
             known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
             rows, model = rows[alive], model.take(alive)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from string import Formatter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -73,24 +73,12 @@ class Rule:
         return filled(allowed if isinstance(allowed, str) else allowed(context), context, {})
 
 
-def rule(
-    *needs: str,
-    allowed: Allowance | None = None,
-    only_prunes: bool = False,
-    offered_by: Offerer | None = None,
-) -> Callable[[Check], Rule]:
+def rule(*needs: str, **how: Any) -> Callable[[Check], Rule]:  # noqa: ANN401 - fields of a rule
     """Make a rule of a function; the last of ``needs`` is where a file that breaks it is wrong."""
 
     def made(check: Check) -> Rule:
-        return Rule(
-            name=check.__name__,
-            needs=needs,
-            message=(check.__doc__ or "").strip(),
-            check=check,
-            allowed=allowed,
-            only_prunes=only_prunes,
-            offered_by=offered_by,
-        )
+        message = (check.__doc__ or "").strip()
+        return Rule(name=check.__name__, needs=needs, message=message, check=check, **how)
 
     return made
 

@@ -20,7 +20,6 @@ from planner.search.stages.capacity import (
     layer_ranges,
     limits_at,
     stage_limits,
-    whole_layers,
 )
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
@@ -50,27 +49,27 @@ def least_work_s(model: StageModel) -> Array:
     return model.layer_s * model.num_layers + ends
 
 
-def slowest_limit_s(model: StageModel, limit_s: Array, added_s: Array | float = 0.0) -> Array:
+def slowest_limit_s(model: StageModel, limit_s: Array) -> Array:
     """The longest a stage may take per micro-batch for an iteration of at most ``limit_s``.
 
-    From ``m T + max(W - T - filled, 0) / v <= limit`` with the least work W of all stages, of
-    which ``added_s`` are spent on policies, and the least tail.
+    From ``m T + max(W - T - filled, 0) / v <= limit`` with the least work W of all stages, and the
+    least tail.
     """
     m = model.strategy.num_micro_batches
     v = model.strategy.vpp
     finite = np.where(np.isfinite(limit_s), limit_s, 0.0)
     left = finite - tail_bound_s(model) - model.constant_s
-    bubble = least_work_s(model) + added_s - model.bubble_filled_s
+    bubble = least_work_s(model) - model.bubble_filled_s
     slope = m - 1.0 / v
     waiting = (left - bubble / v) / np.where(slope > 0, slope, 1.0)
     longest = np.where((slope > 0) & (waiting < bubble), waiting, left / m)
     return longest * (1.0 + ROUNDING)
 
 
-def bound_s(model: StageModel, slowest_s: Array, added_s: Array | float = 0.0) -> Array:
-    """Lower bound on iteration time given those on the slowest stage and on time for policies."""
-    work = least_work_s(model) + added_s
-    makespan = makespan_s(model.strategy, slowest_s, work, model.bubble_filled_s)
+def bound_s(model: StageModel, slowest_s: Array) -> Array:
+    """Lower bound on iteration time given one on the slowest stage."""
+    work_s = least_work_s(model)
+    makespan = makespan_s(model.strategy, slowest_s, work_s, model.bubble_filled_s)
     return makespan + tail_bound_s(model) + model.constant_s
 
 
@@ -123,9 +122,8 @@ def may_fit(model: StageModel, limit_s: Array) -> Mask:
     return fits
 
 
-def _slowest_within_s(model: StageModel, limit_s: Array, added_s: Array | float = 0.0) -> Array:
-    within = slowest_limit_s(model, limit_s, added_s)
-    return np.where(np.isfinite(limit_s), within, UNLIMITED_S)
+def _slowest_within_s(model: StageModel, limit_s: Array) -> Array:
+    return np.where(np.isfinite(limit_s), slowest_limit_s(model, limit_s), UNLIMITED_S)
 
 
 def refine(
@@ -144,10 +142,7 @@ def refine(
     capacity = capacity_of(bound, limits)
     if limit_s is None:
         limit_s = np.full(len(model), np.inf)
-    if relaxed is None:
-        alive, added_s = within_whole(bound, limits, capacity, limit_s)
-    else:
-        alive, added_s = within(bound, capacity, limit_s)
+    alive = within(bound, capacity, limit_s)
     lower = limit_s.copy()
     upper = np.full(len(model), np.inf)
     layers = np.zeros((len(model), num_stages))
@@ -172,35 +167,16 @@ def refine(
             holds = left.holds(left.layers(middle))
             low[rows] = np.where(holds, low[rows], middle)
             high[rows] = np.where(holds, middle, high[rows])
-        lower[alive] = np.minimum(bound_s(its_bound, low, added_s), limit_s[alive])
+        lower[alive] = np.minimum(bound_s(its_bound, low), limit_s[alive])
         found = _rounded(part, its_capacity, high)
         upper[alive], layers[alive], counts[:, alive] = found
     return Refined(lower_s=lower, upper_s=upper, layers=layers, counts=counts)
 
 
-def within(model: StageModel, capacity: Capacity, limit_s: Array) -> tuple[Index, Array]:
-    """Rows that may take less than ``limit_s``, and the least their stages spend on policies.
-
-    Policies are relaxed to fractions of layers.
-    """
+def within(model: StageModel, capacity: Capacity, limit_s: Array) -> Index:
+    """Rows that may take less than ``limit_s``, policies relaxed to fractions of layers."""
     most = capacity.layers(_slowest_within_s(model, limit_s))
-    rows = np.flatnonzero(capacity.holds(most))
-    added_s = capacity.take(rows).least_added_s(most[rows])
-    return rows, added_s
-
-
-def within_whole(
-    model: StageModel, limits: Limits, capacity: Capacity, limit_s: Array
-) -> tuple[Index, Array]:
-    """The same with policies on whole layers; the model must be of one set of modules."""
-    rows, added_s = within(model, capacity, limit_s)
-    model = model.take(rows)
-    limits = limits.take(rows)
-    capacity = capacity.take(rows)
-    slowest_s = _slowest_within_s(model, limit_s[rows], added_s)
-    most = whole_layers(model, limits, capacity.layers(slowest_s), slowest_s)
-    kept = capacity.holds(most)
-    return rows[kept], added_s[kept]
+    return np.flatnonzero(capacity.holds(most))
 
 
 def _rounded(model: StageModel, capacity: Capacity, slowest_s: Array) -> tuple[Array, Array, Array]:

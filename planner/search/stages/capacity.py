@@ -10,9 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from planner.cost.context import Rowed
-from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
+from planner.cost.stage import StageModel, all_stages
 from planner.search.space.interleaving import chunk_size, range_at
-from planner.spec.strategy import POLICIES
 from planner.units import Array, Mask
 
 ROUNDING = 1e-9
@@ -150,32 +149,6 @@ class Capacity(Rowed):
         most = np.minimum(most, left_s / self.layer_s)
         return np.maximum(np.floor(most + ROUNDING), 0.0)
 
-    def least_added_s(self, most: Array) -> Array:
-        """Least sum over stages of time spent on policies, where stages hold at most ``most``.
-
-        A stage holds ``room / a`` layers for nothing and pays at least ``a / ρ`` for each more;
-        layers go to the cheapest stages, and fractions of them are allowed.
-        """
-        free = np.clip(self.unrecomputed, 0.0, most)
-        missing = self.num_layers - free.sum(axis=1)
-        added = np.zeros(len(most))
-        rows = np.flatnonzero(missing > 0)
-        if not len(rows) or not len(self.regimes):
-            return added
-        per_layer_s = np.full((len(rows), most.shape[1]), np.inf)
-        for _, rate, _, per_layer in self.regimes:
-            rate, own_bytes = rate[rows], (per_layer - rate * self.layer_s)[rows]
-            seconds = own_bytes / np.where(rate > 0, rate, 1.0)
-            per_layer_s = np.where(rate > 0, np.minimum(per_layer_s, seconds), per_layer_s)
-        per_layer_s = np.where(np.isfinite(per_layer_s), np.maximum(per_layer_s, 0.0), 0.0)
-        order = np.argsort(per_layer_s, axis=1)
-        more = np.take_along_axis((most - free)[rows], order, axis=1)
-        before = np.cumsum(more, axis=1) - more
-        taken = np.clip(missing[rows][:, None] - before, 0.0, more)
-        taken_s = taken * np.take_along_axis(per_layer_s, order, axis=1)
-        added[rows] = taken_s.sum(axis=1)
-        return added
-
     def holds(self, most: Array) -> Mask:
         """True where stages of at most ``most`` layers can hold the model."""
         enough = most.sum(axis=1) >= self.num_layers
@@ -197,105 +170,3 @@ def capacity_of(model: StageModel, limits: Limits) -> Capacity:
         unrecomputed=np.minimum(limits.room_bytes / limits.layer_bytes, most),
         regimes=_regimes(model, limits),
     )
-
-
-def whole_layers(model: StageModel, limits: Limits, most: Array, slowest_s: Array) -> Array:
-    """Most layers of each stage, of at most ``most``, with policies on whole layers only.
-
-    Never underestimates: it stops lowering after a few layers, and where activations may be
-    offloaded it leaves ``most`` as it is.
-    """
-    is_other = limits.layer_bytes > limits.policy_bytes[OTHERS]
-    rows = np.flatnonzero(~is_other.any(axis=(0, 2)))
-    most = most.copy()
-    for _ in range(6):
-        if not len(rows):
-            break
-        its_model = model.take(rows)
-        its_limits = limits.take(rows)
-        layers = most[rows]
-        too_many = ~_fit(its_model, its_limits, layers, slowest_s[rows])
-        if model.num_leading:
-            fits = _first_fit(its_model, layers[:, :1], slowest_s[rows])
-            too_many[:, 0] = ~fits
-        most[rows] = layers - too_many
-        rows = rows[too_many.any(axis=1)]
-    return np.maximum(most, 0.0)
-
-
-def _fit(model: StageModel, limits: Limits, layers: Array, slowest_s: Array) -> Mask:
-    """Return where so many layers, some of them selective or full, fit in memory and time."""
-    saved = limits.layer_bytes - limits.policy_bytes
-    left_s = slowest_s[:, None] * (1.0 + ROUNDING) - limits.fixed_s
-    left_s = left_s - layers * model.layer_s[:, None]
-    wanted = layers * limits.layer_bytes
-    room, rooms = limits.room_bytes, limits.policy_room_bytes
-    added = model.policies.added_s[:, :, None]
-    fill = model.policies.fill_s[:, :, None]
-    by_selective = saved[SELECTIVE]
-    fits = (wanted <= room * (1.0 + ROUNDING)) & (left_s >= 0.0)
-    for full in range(int(layers.max()) + 1):
-        if full:
-            room = np.minimum(limits.room_bytes, rooms[FULL])
-        excess = wanted - full * saved[FULL]
-        spent_s = full * added[FULL] + (full > 0) * fill[FULL]
-        within = (full <= layers) & (spent_s <= left_s)
-        if not within.any():
-            break
-        fits |= within & (excess <= room * (1.0 + ROUNDING))
-        number = _needed(excess - np.minimum(room, rooms[SELECTIVE]), by_selective)
-        within &= number <= layers - full
-        number = np.where(within, number, 0.0)
-        fits |= within & (spent_s + number * added[SELECTIVE] + fill[SELECTIVE] <= left_s)
-    return fits | (layers <= 0)
-
-
-def _first_fit(model: StageModel, layers: Array, slowest_s: Array) -> Mask:
-    """The same for first stages with leading layers; ``layers`` are C x 1."""
-    full = np.arange(layers.max() + 1.0)[None, :] + 0.0 * layers
-    number = leading_selective(model, layers + 0.0 * full, full)
-    counts = np.zeros((len(POLICIES), *full.shape))
-    counts[SELECTIVE] = np.where(np.isfinite(number), number, 0.0)
-    counts[FULL] = full
-    stages = np.zeros((1, full.shape[1]))
-    seconds = model.time_s(layers + 0.0 * full, counts, stages)
-    is_fast = seconds <= slowest_s[:, None] * (1.0 + ROUNDING)
-    within = np.isfinite(number) & is_fast
-    return within.any(axis=1) | (layers[:, 0] <= 0)
-
-
-def leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
-    """Fewest selective layers with which a first stage with leading layers fits in HBM.
-
-    For ``layers`` of which ``full`` are recomputed in full (matrices of strategies x choices);
-    infinite where none suffice. Leading layers become selective first, each saving amounts of its
-    own, so the number follows from what is missing: among leading layers, else behind all of them.
-    """
-    stages = np.zeros((1, layers.shape[1]))
-    policies = model.policies
-    counts = np.zeros((len(POLICIES), *layers.shape))
-    counts[FULL] = full
-    held = model.held_bytes(layers, counts, stages)
-    limit = model.held_limit_bytes[:, None]
-    rebuilt = policies.workspace_bytes[FULL][:, None] * (full > 0)
-    beside = np.maximum(rebuilt, policies.workspace_bytes[SELECTIVE][:, None])
-    more = model.transient_bytes(stages, beside) - model.transient_bytes(stages, rebuilt)
-    excess = held + more - limit
-    flight = model.in_flight(stages)
-    behind = flight * (model.saved_bytes - policies.saved_bytes[SELECTIVE])[:, None]
-    own = (model.lead_saved_bytes - policies.lead_saved_bytes[SELECTIVE])[:, None]
-    leading = behind + flight * own
-    left = np.maximum(model.num_leading - full, 0.0)
-    among = _needed(excess, leading)
-    among = np.where(among <= left, among, np.inf)
-    beyond = left + _needed(excess - left * leading, behind)
-    number = np.minimum(among, beyond)
-    # 1e-14: relative error of sums of bytes.
-    number = np.where(held <= limit * (1.0 + 1e-14), 0.0, number)
-    return np.where(number <= layers - full, number, np.inf)
-
-
-def _needed(excess: Array, saved: Array) -> Array:
-    """Return the layers, at least one, that save the excess; infinite where they save nothing."""
-    number = np.ceil(excess / np.where(saved > 0, saved, 1.0) - ROUNDING)
-    return np.where(saved > 0, np.maximum(number, 1.0), np.inf)

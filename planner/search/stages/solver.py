@@ -14,7 +14,7 @@ from planner.cost.module_sets import SelectiveCosts
 from planner.cost.stage import StageModel
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.policies import Policy, filled_counts
-from planner.search.stages.bounds import UNLIMITED_S, least_work_s, slowest_limit_s, within_whole
+from planner.search.stages.bounds import UNLIMITED_S, least_work_s, slowest_limit_s, within
 from planner.search.stages.capacity import Limits, capacity_of
 from planner.search.stages.partition import Pipeline, partition_layers
 from planner.search.stages.stage_table import StageTable, stage_table
@@ -159,11 +159,10 @@ class StageCandidates:
 
 def below(ways: list[StageCandidate], limit_s: float) -> list[StageCandidate]:
     """Return the candidates of one row that may take less than ``limit_s``."""
-    models, limits = ways[0].models, ways[0].limits
     places = np.array([way.place for way in ways])
-    model, limits = models.take(places), limits.take(places)
-    capacity = capacity_of(model, limits)
-    kept, _ = within_whole(model, limits, capacity, np.full(len(ways), limit_s))
+    model = ways[0].models.take(places)
+    capacity = capacity_of(model, ways[0].limits.take(places))
+    kept = within(model, capacity, np.full(len(ways), limit_s))
     return [ways[position] for position in kept.tolist()]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.cost.context import Rowed
 from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel
-from planner.search.stages.capacity import Limits, leading_selective, stage_limits
+from planner.search.stages.capacity import ROUNDING, Limits, stage_limits
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index, Mask
 
@@ -98,9 +98,6 @@ def _made_choices(part: Part, free: tuple[bool, ...]) -> Array:
 _kept_choices = lru_cache(maxsize=256)(_made_choices)
 
 
-UNSURE = 1e-9
-
-
 @dataclass(frozen=True, kw_only=True)
 class StageTable:
     """Rows are stages, columns numbers of layers."""
@@ -135,7 +132,7 @@ def stage_table(
     """
     num_stages = int(model.strategy.pp[0])
     limits = limits or stage_limits(model, num_stages)
-    by_time = np.floor((slowest_s - limits.fixed_s[0]) / model.layer_s[0] + UNSURE)
+    by_time = np.floor((slowest_s - limits.fixed_s[0]) / model.layer_s[0] + ROUNDING)
     most = np.minimum(limits.most[0], by_time)
     others = np.maximum(most, 0.0).sum() - np.maximum(most, 0.0)
     fewest = np.maximum(limits.fewest[0], model.num_layers - others)
@@ -203,7 +200,7 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
     legal = used <= room * (1.0 + 1e-14)
     if saves[SELECTIVE]:
         less = np.minimum(room, limits.policy_room_bytes[SELECTIVE, 0, stage])
-        number = np.maximum(np.ceil((used - less) / saved[SELECTIVE] - UNSURE), 1.0)
+        number = np.maximum(np.ceil((used - less) / saved[SELECTIVE] - ROUNDING), 1.0)
         fits = number <= layers - counts.sum(axis=0)
         counts[SELECTIVE] = np.where(~legal & fits, number, 0.0)
         legal |= fits
@@ -212,7 +209,7 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
         at = stage[None, :].astype(float)
         host = model.host_bytes(layers[None, :], counts[:, None, :], at)[0]
         legal &= host <= model.host_limit_bytes[0]
-    legal &= layers <= limits.max_host_layers[0, stage] + UNSURE
+    legal &= layers <= limits.max_host_layers[0, stage] + ROUNDING
     seconds = layers * model.layer_s[0] + limits.fixed_s[0, stage]
     seconds = seconds + (counts * model.policies.added_s).sum(axis=0)
     seconds = seconds + ((counts > 0) * model.policies.fill_s).sum(axis=0)
@@ -223,10 +220,47 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
 def _leading_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of full layers on a first stage with leading layers, as few selective as fit."""
     stage, layers, counts = ranges.grid(part)
-    number = leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
+    number = _leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
     legal = np.isfinite(number)
     counts[SELECTIVE] = np.where(legal, number, 0.0)
     return _priced_cells(model, stage, layers, counts, legal)
+
+
+def _leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
+    """Fewest selective layers with which a first stage with leading layers fits in HBM.
+
+    For ``layers`` of which ``full`` are recomputed in full (matrices of strategies x choices);
+    infinite where none suffice. Leading layers become selective first, each saving amounts of its
+    own, so the number follows from what is missing: among leading layers, else behind all of them.
+    """
+    stages = np.zeros((1, layers.shape[1]))
+    policies = model.policies
+    counts = np.zeros((len(POLICIES), *layers.shape))
+    counts[FULL] = full
+    held = model.held_bytes(layers, counts, stages)
+    limit = model.held_limit_bytes[:, None]
+    rebuilt = policies.workspace_bytes[FULL][:, None] * (full > 0)
+    beside = np.maximum(rebuilt, policies.workspace_bytes[SELECTIVE][:, None])
+    more = model.transient_bytes(stages, beside) - model.transient_bytes(stages, rebuilt)
+    excess = held + more - limit
+    flight = model.in_flight(stages)
+    behind = flight * (model.saved_bytes - policies.saved_bytes[SELECTIVE])[:, None]
+    own = (model.lead_saved_bytes - policies.lead_saved_bytes[SELECTIVE])[:, None]
+    leading = behind + flight * own
+    left = np.maximum(model.num_leading - full, 0.0)
+    among = _needed(excess, leading)
+    among = np.where(among <= left, among, np.inf)
+    beyond = left + _needed(excess - left * leading, behind)
+    number = np.minimum(among, beyond)
+    # 1e-14: relative error of sums of bytes.
+    number = np.where(held <= limit * (1.0 + 1e-14), 0.0, number)
+    return np.where(number <= layers - full, number, np.inf)
+
+
+def _needed(excess: Array, saved: Array) -> Array:
+    """Return the layers, at least one, that save the excess; infinite where they save nothing."""
+    number = np.ceil(excess / np.where(saved > 0, saved, 1.0) - ROUNDING)
+    return np.where(saved > 0, np.maximum(number, 1.0), np.inf)
 
 
 def _all_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
