@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from planner.answers.base import Plan
 from planner.cost.ledger import stage_ledgers
-from planner.cost.passes import RECOMPUTE, TRANSFER, chunk_stages
 from planner.cost.stage_model import price
+from planner.cost.time_items import RECOMPUTE, TRANSFER, chunk_stages
 from planner.cost.timeline import WAIT, MemoryCurve, Slice, Timeline, memory_curve, timeline
 from planner.cost.traffic import Message, Traffic, traffic_of
 from planner.schedules.operation import Operation

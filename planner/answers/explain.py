@@ -24,9 +24,9 @@ from planner.answers.variants import PricedChange, savings
 from planner.cost.context import Context
 from planner.cost.estimate import ITEMS, Estimate, TimeItem, Verdict, estimate
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers
-from planner.cost.passes import simulated_makespan_s
 from planner.cost.pipeline import FORMULAS
 from planner.cost.stage_model import price
+from planner.cost.time_items import simulated_makespan_s
 from planner.errors import InputError
 from planner.frameworks.registry import trait_figures
 from planner.notes import Note

@@ -155,15 +155,6 @@ class PricedStrategy:
             "sent": float(sent[0, stage]),
         }
 
-    def end_params(self, *, is_first: bool, is_last: bool) -> Array:
-        """Parameters of the embedding and the head, as far as they are there."""
-        return is_first * self.parts.first_params + is_last * self.parts.last_params
-
-    def frozen_ends(self, *, is_first: bool, is_last: bool) -> Array:
-        """Frozen 16-bit elements of the embedding and the head, as far as they are there."""
-        first = is_first * self.parts.first_frozen_elements
-        return first + is_last * self.parts.last_frozen_elements
-
 
 def price(context: Context, strategy: Strategy) -> PricedStrategy:
     """Build the parts and the stage model of one strategy."""

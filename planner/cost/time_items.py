@@ -1,17 +1,29 @@
-"""Iteration time by item: a stage's work, the bubble, the tail; of the slowest stage or of all."""
+"""Iteration time by item: of the slowest stage, of all, and of chunks pass by pass."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.layer_time import TimeItems, add_items, all_exposed, scale_items
-from planner.cost.pipeline import makespan_s
+from planner.cost.layer_time import COMM_ITEMS, TimeItems, add_items, all_exposed, scale_items
+from planner.cost.pipeline import layer_weight_gradient_s, makespan_s
 from planner.cost.stage_model import PricedStrategy
+from planner.cost.stage_parts import Per
 from planner.cost.step_terms import PER_ITERATION
 from planner.cost.time_terms import items_of, p2p_s, shown_alone, straggler_factor
-from planner.schedules.closed_form import one_f_one_b_makespan_s
+from planner.schedules.closed_form import chunk_layers, one_f_one_b_makespan_s
+from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate
 from planner.spec.items import item
+from planner.spec.strategy import V_SHAPED
 from planner.units import Array
+
+# By item of time.
+Seconds = Mapping[str, float]
+TRANSFER = "pipeline.p2p"
+RECOMPUTE, COMPUTE, SHARDING = "recompute", "compute", "sharding"
+PARAMETERS, ACTIVATIONS = "offload.parameters", "offload.activations"
+# In the order in which they are drawn.
+DRAWN = (RECOMPUTE, TRANSFER, SHARDING, PARAMETERS, ACTIVATIONS, COMPUTE, *COMM_ITEMS)
 
 
 def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
@@ -93,3 +105,106 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
     uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
     items["pipeline.imbalance"] = shown_alone(uneven)
     return items | _common_items(subject, seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkPasses:
+    """Exposed seconds of a chunk and micro-batch, at the pace of the slowest accelerator."""
+
+    stage: int
+    forward: Seconds
+    backward: Seconds  # Gradients of inputs, with what is recomputed before them
+    weight: Seconds  # Gradients of weights
+
+
+def chunk_stages(subject: PricedStrategy) -> list[int]:
+    """The stage of every chunk: round robin, or down and up again."""
+    strategy = subject.strategy
+    chunks = num_chunks(strategy.schedule, strategy.pp, strategy.vpp)
+    if strategy.schedule in V_SHAPED:
+        return [min(chunk, chunks - 1 - chunk) for chunk in range(chunks)]
+    return [chunk % strategy.pp for chunk in range(chunks)]
+
+
+def chunk_numbers(subject: PricedStrategy) -> list[dict[Per, float]]:
+    """How many every chunk has of what items are counted per: its share of its stage's layers.
+
+    Layers as :func:`chunk_layers` deals them out, equal shares in V-shaped schedules.
+    """
+    strategy, stages, found = subject.strategy, chunk_stages(subject), list[dict[Per, float]]()
+    shares = np.full(len(stages), strategy.pp / len(stages))
+    if strategy.vpp > 1 and strategy.schedule not in V_SHAPED:
+        layers = np.array(chunk_layers(strategy.layers_per_stage, strategy.vpp), dtype=float)
+        shares = layers / subject.layers[0, stages]
+    for chunk, (stage, share) in enumerate(zip(stages, shares.tolist(), strict=True)):
+        held = {per: number * share for per, number in subject.numbers(stage).items()}
+        once = 1.0 / stages.count(stage)
+        held |= {"first": 1.0 * (chunk == 0), "last": 1.0 * (chunk == len(stages) - 1)}
+        found.append(held | {"stage": once, "offloading": once * (held["offloaded"] > 0)})
+    return found
+
+
+def _kind(address: str) -> str:
+    """What an item of time counts as in a pass."""
+    head = address.partition(".")[0]
+    return head if head in (RECOMPUTE, COMPUTE, SHARDING) else address
+
+
+def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
+    """Seconds of every chunk by pass and item; a stage's chunks sum to ``StageModel.time_s``.
+
+    W is the layers' weight gradients, B the rest of backward, with what is recomputed. Embedding
+    and head stand on the first and the last chunk, a third of their kernels each in F, B and W,
+    their collectives in the pass that has them.
+    What a stage has once per micro-batch (transfers, prefetch that nothing hides) is spread evenly
+    over its chunks and both passes.
+    """
+    pace = float(straggler_factor(subject.context, subject.columns)[0])
+    weight_s = pace * float(layer_weight_gradient_s(subject.context, subject.columns)[0])
+    each = [
+        (term, _kind(address), pace * float(one.exposed_s[0]))
+        for term in subject.work
+        for address, one in term.items_at(subject.parts.costs).items()
+    ]
+    found = []
+    for stage, held in zip(chunk_stages(subject), chunk_numbers(subject), strict=True):
+        forward, backward, weight = (dict.fromkeys(DRAWN, 0.0) for _ in range(3))
+        for term, kind, seconds in each:
+            for total, part in zip((forward, backward, weight), term.passes, strict=True):
+                total[kind] += held[term.per] * part * seconds
+        backward[COMPUTE] -= held["layer"] * weight_s
+        weight[COMPUTE] += held["layer"] * weight_s
+        found.append(ChunkPasses(stage=stage, forward=forward, backward=backward, weight=weight))
+    return tuple(found)
+
+
+def chunk_times(subject: PricedStrategy) -> ChunkTimes:
+    """Seconds of every chunk (:func:`chunk_passes`); a transfer is one boundary's crossing.
+
+    Transfers occupy nobody here: they delay who waits for them.
+    """
+
+    def computing(items: Seconds) -> float:
+        return sum(items.values()) - items.get(TRANSFER, 0.0)
+
+    passes, crossings = chunk_passes(subject), 2.0 * subject.strategy.vpp
+    return ChunkTimes(
+        forward_s=[computing(each.forward) for each in passes],
+        backward_s=[computing(each.backward) for each in passes],
+        weight_s=[computing(each.weight) for each in passes],
+        p2p_s=float(p2p_s(subject.parts)[0]) / crossings,
+    )
+
+
+def simulated_makespan_s(subject: PricedStrategy) -> float:
+    """Seconds from the first forward to the last backward, from the schedule's own order.
+
+    Where the optimizer does not wait for all stages, the longest a stage needs. Unlike the closed
+    form it knows which stage is slow and how long its forward is, and transfers delay only who
+    waits for them. Excludes what sending and receiving cost the sender.
+    """
+    strategy = subject.strategy
+    orders = device_orders(strategy.schedule, strategy.pp, strategy.num_micro_batches, strategy.vpp)
+    run = simulate(orders, chunk_times(subject))
+    in_step = subject.context.traits.overlap.optimizer_waits_for_all_stages
+    return run.makespan_s if in_step else run.span_s

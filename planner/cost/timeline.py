@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from planner.cost.estimate import NEGLIGIBLE_FRACTION
 from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger
-from planner.cost.passes import ChunkPasses, Seconds, chunk_passes
 from planner.cost.stage_model import PricedStrategy, iteration_time_s
-from planner.cost.time_items import common_step_end_items, step_end_items
+from planner.cost.time_items import (
+    ChunkPasses,
+    Seconds,
+    chunk_passes,
+    common_step_end_items,
+    step_end_items,
+)
 from planner.schedules.operation import Slot
 from planner.schedules.simulate import ChunkTimes, device_orders, simulate
 

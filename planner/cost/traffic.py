@@ -4,7 +4,7 @@ The same messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` 
 sizes in place of their seconds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,16 +12,18 @@ import numpy as np
 from planner.cost.data_parallel import Exchanges, exchanges_of, gathered_weight_bytes, weight_bytes
 from planner.cost.layer import layer_shape, timed_shape
 from planner.cost.layer_time import COMM_ITEM, comm_items
-from planner.cost.passes import RECOMPUTE, SHARDING, chunk_shares, chunk_stages
 from planner.cost.stage import FULL, SELECTIVE
 from planner.cost.stage_model import PricedStrategy
+from planner.cost.stage_parts import Per
 from planner.cost.states import reduced_gradient_bytes
 from planner.cost.step_terms import frozen_weight_gathers, tied_gradient_bytes
+from planner.cost.time_items import RECOMPUTE, SHARDING, chunk_numbers
 from planner.cost.time_terms import boundary_message_bytes
 from planner.cost.topology import extent_of
 from planner.layers.block import embedding_op, head_op, layer_groups
-from planner.layers.op import Comm
+from planner.layers.op import Comm, Op
 from planner.spec.cluster import Collective
+from planner.units import Array
 
 # The group of the two stages that hold a tied embedding.
 ENDS = "ends"
@@ -71,17 +73,17 @@ def why_no_traffic(subject: PricedStrategy) -> str:
     return ""
 
 
-# Messages, and how often they are sent.
-Repeated = tuple[Iterable[Message], float]
+# Messages by what they are counted per.
+Counted = Sequence[tuple[Per, Messages]]
 
 
-def _summed(parts: Iterable[Repeated], subject: PricedStrategy) -> Messages:
+def _summed(parts: Counted, numbers: Mapping[Per, float], subject: PricedStrategy) -> Messages:
     """Messages of one kind together; none that are empty or of a group of one."""
     total: dict[Message, float] = {}
-    for messages, number in parts:
-        for each in messages:
+    for per, messages in parts:
+        for each in messages if numbers[per] else ():
             kind = replace(each, num_bytes=0.0)
-            total[kind] = total.get(kind, 0.0) + each.num_bytes * number
+            total[kind] = total.get(kind, 0.0) + each.num_bytes * numbers[per]
     found = []
     for kind, num_bytes in total.items():
         has_others = kind.axis == ENDS or extent_of(kind.axis, subject.columns)[0][0] > 1
@@ -90,14 +92,16 @@ def _summed(parts: Iterable[Repeated], subject: PricedStrategy) -> Messages:
     return tuple(found)
 
 
-def _of_comms(comms: Sequence[Comm], share: float = 1.0, item: str = "") -> Iterable[Message]:
-    for comm in comms:
-        yield Message(
+def _of_comms(comms: Sequence[Comm], share: float = 1.0, item: str = "") -> Messages:
+    return tuple(
+        Message(
             item=item or COMM_ITEM[comm.axis],
             collective=comm.collective,
             axis=comm.axis,
             num_bytes=share * float(np.ravel(comm.num_bytes)[0]),
         )
+        for comm in comms
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,83 +187,59 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     them, and what a split vocabulary sends. Excludes messages that no item of time is for
     (gradient norm, logged losses).
     """
-    context = subject.context
-    columns = subject.columns
-    parts = subject.parts
-    traits = context.traits
+    context, columns, parts = subject.context, subject.columns, subject.parts
     shape = timed_shape(layer_shape(columns, context.job), context.job)
-    kinds = layer_groups(context.model, shape, traits)
-    # Messages of the mean layer; of forward those that selective and full recomputation repeat.
+    kinds = layer_groups(context.model, shape, context.traits)
+    # Of the mean layer: of both passes, and of what selective and full recomputation repeat.
     total = sum(kind.num_layers for kind in kinds)
-    forward, backward, selective, full = (list[Message]() for _ in range(4))
-    for kind in kinds:
-        share = kind.num_layers / total
-        for op in kind.ops:
-            repeated = float(np.ravel(op.selective_fraction)[0])
-            forward += _of_comms(op.comms[0], share)
-            backward += _of_comms(op.comms[1], share)
-            selective += _of_comms(op.comms[0], share * repeated, RECOMPUTE)
-            full += _of_comms(op.comms[0], share * (not op.is_spared), RECOMPUTE)
-    embedding = embedding_op(context.model, shape, traits).comms
-    head = head_op(context.model, shape, traits).comms
-    stages = chunk_stages(subject)
-    own = _Sharding(subject=subject, is_layer=True)
-    ends = _Sharding(subject=subject, is_layer=False)
-    params, frozen_params = float(parts.params[0]), float(parts.frozen_elements[0])
-    chunks = []
-    shares = chunk_shares(subject, stages).tolist()
-    for chunk, (stage, share) in enumerate(zip(stages, shares, strict=True)):
-        layers = float(subject.layers[0, stage]) * share
-        repeated_layers = (subject.counts[:, 0, stage] * share).tolist()
-        is_first, is_last = chunk == 0, chunk == len(stages) - 1
-        end_params = float(subject.end_params(is_first=is_first, is_last=is_last)[0])
-        frozen_ends = float(subject.frozen_ends(is_first=is_first, is_last=is_last)[0])
-        before, after = own.each(layers * params, layers * frozen_params)
-        ends_before, ends_after = ends.each(end_params, frozen_ends)
-        sent: list[Repeated] = [(before, 1.0), (ends_before, 1.0), (forward, layers)]
-        sent_back: list[Repeated] = [
-            (selective, repeated_layers[SELECTIVE]),
-            (full, repeated_layers[FULL]),
-            (after, 1.0),
-            (ends_after, 1.0),
-            (backward, layers),
-        ]
-        for op_comms, is_here in ((embedding, is_first), (head, is_last)):
-            if is_here:
-                sent.append((_of_comms(op_comms[0]), 1.0))
-                sent_back.append((_of_comms(op_comms[1]), 1.0))
-        made = ChunkTraffic(forward=_summed(sent, subject), backward=_summed(sent_back, subject))
-        chunks.append(made)
-    tails = list[Messages]()
-    frozen_layer, frozen_first, frozen_last = (
-        float(each[0]) for each in frozen_weight_gathers(parts)
-    )
-    head_stage = subject.strategy.head_stage
-    for stage in range(subject.strategy.pp):
-        is_first, is_last = stage == 0, stage == head_stage
-        layers = float(subject.layers[0, stage])
-        end_params = float(subject.end_params(is_first=is_first, is_last=is_last)[0])
-        frozen_ends = is_first * frozen_first + is_last * frozen_last
-        messages = [
-            *own.once(layers * params, layers * frozen_layer),
-            *ends.once(end_params, frozen_ends),
-        ]
-        if context.model.tied_embeddings and head_stage and (is_first or is_last):
-            tied = Message(
-                item="tied_embedding",
-                collective="all_reduce",
-                axis=ENDS,
-                num_bytes=float(tied_gradient_bytes(parts)[0]),
-            )
-            messages.append(tied)
-        tails.append(_summed([(messages, 1.0)], subject))
+    ahead, back, again = (list[tuple[Per, Messages]]() for _ in range(3))
+    for op, share in ((op, kind.num_layers / total) for kind in kinds for op in kind.ops):
+        repeated = share * float(np.ravel(op.selective_fraction)[0])
+        ahead.append(("layer", _of_comms(op.comms[0], share)))
+        back.append(("layer", _of_comms(op.comms[1], share)))
+        again.append(("selective", _of_comms(op.comms[0], repeated, RECOMPUTE)))
+        again.append(("full", _of_comms(op.comms[0], share * (not op.is_spared), RECOMPUTE)))
+    ends: dict[Per, Op] = {
+        "first": embedding_op(context.model, shape, context.traits),
+        "last": head_op(context.model, shape, context.traits),
+    }
+    for per, op in ends.items():
+        ahead.append((per, _of_comms(op.comms[0])))
+        back.append((per, _of_comms(op.comms[1])))
+    # Of weights and gradients: trained elements, frozen ones, and those gathered once an iteration.
+    elements: dict[Per, tuple[Array, Array]] = {
+        "layer": (parts.params, parts.frozen_elements),
+        "first": (parts.first_params, parts.first_frozen_elements),
+        "last": (parts.last_params, parts.last_frozen_elements),
+    }
+    before, after, behind = (list[tuple[Per, Messages]]() for _ in range(3))
+    for (per, held), once in zip(elements.items(), frozen_weight_gathers(parts), strict=True):
+        trained, frozen = (float(each[0]) for each in held)
+        sharding = _Sharding(subject=subject, is_layer=per == "layer")
+        forward, backward = sharding.each(trained, frozen)
+        before.append((per, forward))
+        after.append((per, backward))
+        behind.append((per, tuple(sharding.once(trained, float(once[0])))))
+    stages = range(subject.strategy.pp)
+    if context.model.tied_embeddings and subject.strategy.head_stage:
+        tied = Message(
+            item="tied_embedding",
+            collective="all_reduce",
+            axis=ENDS,
+            num_bytes=float(tied_gradient_bytes(parts)[0]),
+        )
+        behind += [("first", (tied,)), ("last", (tied,))]
     sent_bytes, gathered_bytes = (float(each[0]) for each in boundary_message_bytes(parts))
     return Traffic(
-        chunks=tuple(chunks),
-        tails=tuple(tails),
+        chunks=tuple(
+            ChunkTraffic(
+                forward=_summed([*before, *ahead], numbers, subject),
+                backward=_summed([*again, *after, *back], numbers, subject),
+            )
+            for numbers in chunk_numbers(subject)
+        ),
+        tails=tuple(_summed(behind, subject.numbers(stage), subject) for stage in stages),
         sent_bytes=sent_bytes,
         gathered_bytes=gathered_bytes if subject.strategy.tp > 1 else 0.0,
-        recomputed_fraction=tuple(
-            _recomputed_fraction(subject, stage) for stage in range(subject.strategy.pp)
-        ),
+        recomputed_fraction=tuple(_recomputed_fraction(subject, stage) for stage in stages),
     )

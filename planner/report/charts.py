@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from planner.answers.execution import Iteration
-from planner.cost.passes import (
+from planner.cost.time_items import (
     ACTIVATIONS,
     COMPUTE,
     PARAMETERS,

@@ -71,13 +71,14 @@ class OrderBuilder:
     """Appends slots of a device that holds two chunks, each taking its micro-batches in turn."""
 
     chunks: tuple[int, int]
+    first_micro_batches: tuple[int, int] = (0, 0)
     slots: list[Slot] = field(default_factory=list)
     _counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     _deferred: list[tuple[int, Operation]] = field(default_factory=list)
     """Weight gradients not yet appended, by local chunk."""
 
     def _next(self, kind: Literal["F", "B"], local: int) -> int:
-        number = self._counts[kind, local]
+        number = self.first_micro_batches[local] + self._counts[kind, local]
         self._counts[kind, local] += 1
         return number
 

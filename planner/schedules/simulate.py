@@ -29,6 +29,8 @@ def _order(schedule: str, device: int, p: int, m: int, vpp: int) -> Order:
             return interleaved_order(device, p, m, chunks, ahead=k, num_deferred=k * device)
         case "zb-v":
             return zero_bubble.order_v(device, p, m)
+        case "dualpipe":
+            return dualpipe.order(device, p, m)
         case "dualpipe-v":
             return dualpipe.order_v(device, p, m)
     raise ValueError(f"unknown schedule {schedule!r}")

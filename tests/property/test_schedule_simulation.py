@@ -114,10 +114,11 @@ def test_dualpipe_agrees_with_its_closed_form_where_forward_is_as_long_as_backwa
     p, m = 2 * half, 4 * half + 2 * more
     times = (forward, forward, weight)
     bubble = float(dualpipe.bubble_s(*(np.array(t) for t in (*times, p))))
-    run = equal_stages("dualpipe-v", half, m // 2, times)
-    assert run.makespan_s == m * sum(times) + bubble
-    held = {peak_in_flight(order) for order in device_orders("dualpipe-v", half, m // 2)}
-    assert held == {int(dualpipe.in_flight(p, np.array(m // 2)))}
+    for schedule, devices, number in (("dualpipe", p, m), ("dualpipe-v", half, m // 2)):
+        run = equal_stages(schedule, devices, number, times)
+        assert run.makespan_s == m * sum(times) + bubble
+        held = {peak_in_flight(order) for order in device_orders(schedule, devices, number)}
+        assert held == {int(dualpipe.in_flight(p, np.array(m // 2)))}
 
 
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v")

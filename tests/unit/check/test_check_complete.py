@@ -1,6 +1,5 @@
 """What a file leaves open follows from the job; what it contradicts is said at its line."""
 
-
 import pytest
 from fake_format import FORMAT, demo_text
 

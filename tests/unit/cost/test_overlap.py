@@ -27,7 +27,6 @@ from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.step_terms import grad_sync_pieces, unoverlapped_all_to_all_s
 from planner.cost.time_terms import exposed_p2p_s, p2p_s
-from planner.spec.strategy import Strategy, StrategyColumns
 
 SECONDS = st.floats(0.0, 10.0)
 SHARES = st.floats(0.0, 1.0)

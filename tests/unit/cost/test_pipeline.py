@@ -11,11 +11,11 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.layer_passes import layer_times
 from planner.cost.ledger import stage_ledgers
-from planner.cost.passes import chunk_times, simulated_makespan_s
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
 from planner.cost.stage_model import PricedStrategy, price, stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.step_terms import tied_embedding_s
+from planner.cost.time_items import chunk_times, simulated_makespan_s
 from planner.schedules import dualpipe, zero_bubble
 from planner.spec.strategy import Strategy
 

@@ -10,13 +10,13 @@ from planner.answers.layout import requested, resolve
 from planner.cost.buffers import offload_buffer_bytes
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate, estimates
-from planner.cost.host_states import gradient_offload_s, optimizer_s_per_param
 from planner.cost.layer_passes import layer_times
 from planner.cost.offload import host_transfer_s
 from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import OFFLOADED, StageModel, all_stages
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
+from planner.cost.step_terms import gradient_offload_s, optimizer_s_per_param
 from planner.cost.time_terms import straggler_factor
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.units import Array

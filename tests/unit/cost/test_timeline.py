@@ -7,8 +7,8 @@ from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
-from planner.cost.passes import chunk_passes
 from planner.cost.stage_model import PricedStrategy, price
+from planner.cost.time_items import chunk_passes
 from planner.cost.timeline import (
     ACTIVATIONS,
     OUTPUTS,

@@ -67,11 +67,18 @@ def test_zero_bubble_in_step_still_waits_for_the_first_forwards() -> None:
 def test_dualpipe_table_of_bubbles() -> None:
     # arXiv 2412.19437, table 2, p = 8, m = 20, F = B = 1, W = 0.8 (their B: 1.8), F&B = 2.8:
     # 1F1B 7 (F + B) = 19.6, ZB1P 7 (F + B - 2W) = 8.4, DualPipe 3 (F&B + B - 3W) = 6.6.
-    # DualPipe-V is half of its devices, with two of its stages and half of its micro-batches each.
-    runs = {name: simulated(name, 8, 20, times=(1.0, 1.0, 0.8)) for name in ("1f1b", "zb-h1")}
-    runs["dualpipe-v"] = simulated("dualpipe-v", 4, 10, times=(2.0, 2.0, 1.6))
-    idle = {name: max(idle_s(run)) for name, run in runs.items()}
-    assert idle == pytest.approx({"1f1b": 19.6, "zb-h1": 8.4, "dualpipe-v": 6.6})
+    times = (1.0, 1.0, 0.8)
+    idle = {
+        name: max(idle_s(simulated(name, 8, 20, times=times)))
+        for name in ("1f1b", "zb-h1", "dualpipe")
+    }
+    assert idle == pytest.approx({"1f1b": 19.6, "zb-h1": 8.4, "dualpipe": 6.6})
+
+
+def test_dualpipe_v_is_dualpipe_cut_in_half() -> None:
+    whole = simulated("dualpipe", 8, 20, times=(1.0, 1.2, 0.8))
+    half = simulated("dualpipe-v", 4, 10, times=(2.0, 2.4, 1.6))
+    assert half.makespan_s == pytest.approx(whole.makespan_s)
 
 
 def held(schedule: str, p: int, m: int, *, until_weight: bool = True, vpp: int = 1) -> list[int]:
@@ -102,6 +109,7 @@ def test_zero_bubble_table_of_memory() -> None:
 
 def test_dualpipe_table_of_memory() -> None:
     # arXiv 2412.19437, table 2: PP + 1.
+    assert held("dualpipe", 8, 20) == [9] * 8
     assert held("dualpipe-v", 4, 10) == [9] * 4
 
 
@@ -143,8 +151,10 @@ def test_interleaving_needs_multiples_of_p(schedule: str) -> None:
 
 
 def test_dualpipe_says_what_it_needs() -> None:
-    with pytest.raises(ValueError, match="at least 8 micro-batches; given 6"):
-        device_orders("dualpipe-v", 4, 6)
+    with pytest.raises(ValueError, match="even number"):
+        device_orders("dualpipe", 3, 12)
+    with pytest.raises(ValueError, match="at least 8 micro-batches per direction; given 6"):
+        device_orders("dualpipe", 8, 12)
 
 
 def test_unknown_schedules_are_refused() -> None:
