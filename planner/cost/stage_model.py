@@ -23,7 +23,6 @@ from planner.units import Array
 
 # Of host memory; the rest is left to the operating system and data loading.
 HOST_USABLE_FRACTION = 0.9
-EVERY_STAGE: tuple[Per, ...] = ("stage", "backward", "loss", "device")
 
 
 def stage_model(
@@ -145,7 +144,10 @@ class PricedStrategy:
         counts = self.counts[:, 0, stage]
         each: tuple[Per, ...] = ("selective", "full", "offloaded")
         return {
-            **dict.fromkeys(EVERY_STAGE, 1.0),
+            "stage": 1.0,
+            "backward": 1.0,
+            "loss": 1.0,
+            "device": 1.0,
             "layer": float(self.layers[0, stage]),
             "first": 1.0 * (stage == 0),
             "last": is_last,

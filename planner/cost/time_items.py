@@ -10,7 +10,7 @@ from planner.cost.pipeline import layer_weight_gradient_s, makespan_s
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.stage_parts import Per
 from planner.cost.step_terms import PER_ITERATION
-from planner.cost.time_terms import items_of, p2p_s, shown_alone, straggler_factor
+from planner.cost.time_terms import SHARES, items_of, p2p_s, shown_alone, straggler_factor
 from planner.schedules.closed_form import chunk_layers, one_f_one_b_makespan_s
 from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate
 from planner.spec.items import item
@@ -170,7 +170,7 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     for stage, held in zip(chunk_stages(subject), chunk_numbers(subject), strict=True):
         forward, backward, weight = (dict.fromkeys(DRAWN, 0.0) for _ in range(3))
         for term, kind, seconds in each:
-            for total, part in zip((forward, backward, weight), term.passes, strict=True):
+            for total, part in zip((forward, backward, weight), SHARES[term.passes], strict=True):
                 total[kind] += held[term.per] * part * seconds
         backward[COMPUTE] -= held["layer"] * weight_s
         weight[COMPUTE] += held["layer"] * weight_s

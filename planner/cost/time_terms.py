@@ -90,11 +90,12 @@ def p2p_s(parts: StageParameters) -> Array:
 
 
 # Shares of a term in forward, in backward without the gradients of weights, and in those.
-Shares = tuple[float, float, float]
-FORWARD: Shares = (1.0, 0.0, 0.0)
-BACKWARD: Shares = (0.0, 1.0, 0.0)
-BOTH: Shares = (0.5, 0.5, 0.0)
-THIRDS: Shares = (1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0)
+SHARES = {
+    "forward": (1.0, 0.0, 0.0),
+    "backward": (0.0, 1.0, 0.0),
+    "both": (0.5, 0.5, 0.0),
+    "thirds": (1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,7 @@ class TimeTerm:
     per: Per
     items: TimeItems
     by_shape: bool = False  # Of distinct layer shapes, else of strategies
-    passes: Shares = BOTH
+    passes: str = "both"  # When it runs; a key of SHARES
 
     def items_at(self, costs: LayerCosts) -> TimeItems:
         """Items for every strategy."""
@@ -169,8 +170,8 @@ def _named(items: TimeItems) -> TimeItems:
 def _layer_terms(costs: LayerCosts, times: LayerTimes) -> Iterator[TimeTerm]:
     """Both passes of a layer, and what recomputation repeats."""
     for kernels, own, passes in (
-        (costs.forward, times.forward, FORWARD),
-        (costs.backward, times.backward, BACKWARD),
+        (costs.forward, times.forward, "forward"),
+        (costs.backward, times.backward, "backward"),
     ):
         yield TimeTerm(per="layer", items=_named(kernels), by_shape=True, passes=passes)
         beside = {GATHERS: own.sharding, "offload.parameters": own.offload}
@@ -178,7 +179,7 @@ def _layer_terms(costs: LayerCosts, times: LayerTimes) -> Iterator[TimeTerm]:
     repeated: dict[Per, TimeItems] = {"selective": costs.selective, "full": costs.repeated}
     for policy, items in repeated.items():
         again = {f"recompute.{name}": one for name, one in items.items()}
-        yield TimeTerm(per=policy, items=again, by_shape=True, passes=BACKWARD)
+        yield TimeTerm(per=policy, items=again, by_shape=True, passes="backward")
 
 
 @item(
@@ -203,15 +204,15 @@ def _end_terms(parts: StageParameters) -> Iterator[TimeTerm]:
     """Embedding and head; their kernels count as if a third of them ran in each pass."""
     costs = parts.costs
     mtp = {"compute.mtp": _total(costs.mtp.time)}
-    yield TimeTerm(per="last", items=mtp, by_shape=True, passes=THIRDS)
+    yield TimeTerm(per="last", items=mtp, by_shape=True, passes="thirds")
     ends: dict[Literal["first", "last"], tuple[str, EndCosts]] = {
         "first": ("compute.embedding", costs.first),
         "last": ("compute.head_and_loss", costs.last),
     }
     for per, (name, end) in ends.items():
         own = {kernel: one for kernel, one in end.both.items() if kernel not in COMM_ITEMS}
-        yield TimeTerm(per=per, items={name: _total(own)}, by_shape=True, passes=THIRDS)
-        for items, passes in ((end.forward, FORWARD), (end.backward, BACKWARD)):
+        yield TimeTerm(per=per, items={name: _total(own)}, by_shape=True, passes="thirds")
+        for items, passes in ((end.forward, "forward"), (end.backward, "backward")):
             yield TimeTerm(per=per, items=comm_items(items), by_shape=True, passes=passes)
         yield TimeTerm(per=per, items={GATHERS: all_exposed(parts.end_exchange_s(per))})
 

@@ -73,12 +73,13 @@ def why_no_traffic(subject: PricedStrategy) -> str:
     return ""
 
 
-# Messages by what they are counted per.
-Counted = Sequence[tuple[Per, Messages]]
+def _summed(
+    parts: Sequence[tuple[Per, Messages]], numbers: Mapping[Per, float], subject: PricedStrategy
+) -> Messages:
+    """Messages of one kind together, by how many there are of what they are counted per.
 
-
-def _summed(parts: Counted, numbers: Mapping[Per, float], subject: PricedStrategy) -> Messages:
-    """Messages of one kind together; none that are empty or of a group of one."""
+    None that are empty or of a group of one.
+    """
     total: dict[Message, float] = {}
     for per, messages in parts:
         for each in messages if numbers[per] else ():

@@ -232,12 +232,6 @@ def offload_has_room(context: Context, columns: Columns) -> Clauses:
     }
 
 
-def _loading_gib(context: Context) -> float:
-    """Return the GiB of host memory that the ranks of a node take while they load the model."""
-    copies = context.traits.states.host_load_bytes * context.cluster.node.num_accelerators
-    return copies * count_parameters(context.model) / GIB
-
-
 def _host_room_gib(context: Context) -> float:
     return HOST_USABLE_FRACTION * (context.cluster.node.host_memory_bytes or 0.0) / GIB
 
@@ -250,7 +244,8 @@ def _host_room_gib(context: Context) -> float:
 )
 def host_holds_loading(context: Context, columns: Columns) -> Clauses:
     """Beside states offloaded to it, host memory holds the copies that ranks load at the start."""
-    loading_gib = _loading_gib(context)
+    copies = context.traits.states.host_load_bytes * context.cluster.node.num_accelerators
+    loading_gib = copies * count_parameters(context.model) / GIB
     taken = np.where(columns["zero_stage"] < 3, loading_gib, 0.0)
     says = (
         "offload {offload} under ZeRO {zero_stage}: {node.num_accelerators} ranks load a copy "
