@@ -32,8 +32,7 @@ from planner.formats.megatron.runtime import traits_of
 from planner.formats.settings import word
 from planner.formats.shell.launch import open_processes, processes, variables
 from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
-from planner.formats.shell.syntax import branch_places
-from planner.formats.shell.word import Command, Word, split_words
+from planner.formats.shell.word import Command, Word, branch_places, split_words
 from planner.spelling import alike, did_you_mean
 
 FORMAT = "megatron"

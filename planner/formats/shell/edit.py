@@ -15,8 +15,7 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.launch import launcher_settings, processes, processes_edit
 from planner.formats.shell.options import Entry, Launch, Launches, strays
-from planner.formats.shell.syntax import branches_in
-from planner.formats.shell.word import Command, Lines, Span, Word
+from planner.formats.shell.word import Command, Lines, Span, Word, branches_in
 
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")
 # By the name of an option all its words, none where it goes.
@@ -62,14 +61,10 @@ def edited(
     before = _launches(found)
     if why := _refused(source, found[0], before, deciding, by_hand):
         raise ExpressError(f"{source.path}: {why}")
-    texts = [text for each in wanted.values() for text in each]
-    is_plain = all(shlex.quote(text) == text for text in texts)
-    # Which one a place needs depends on the quotes around it and on how often it is read: the first
-    # that is read again as the text is taken. Quotes of its own come before none, lest names of
-    # files take the place of a pattern.
-    spellings: list[Callable[[str], str]] = [shlex.quote]
-    if not is_plain:
-        spellings += [str, _within_single, _within_double]
+    # Which spelling a place needs depends on the quotes around it and on how often it is read: the
+    # first that is read again as the text is taken. Quotes of its own come before none, lest names
+    # of files take the place of a pattern.
+    spellings = (shlex.quote, str, _within_single, _within_double)
     for uses_origin, spelled in product((True, False), spellings):
         # Launches may share words: an edit of one must not be made again for the next.
         edits: dict[Splice, None] = {}

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from planner.formats.shell.syntax import PLACEHOLDER, ScriptError
 from planner.formats.shell.word import (
+    PLACEHOLDER,
     Char,
     Chars,
+    ScriptError,
     Span,
     Word,
     gathered,
@@ -41,7 +42,7 @@ _ESCAPED_IN = {'"': '"\\$`', "<<": "\\$`"}
 _LITERAL = re.compile(rf"\\(?P<escaped>\r?\n|.|$)|(?P<open>{PLACEHOLDER})|[^\\<]+|<", re.DOTALL)
 _BLANK = re.compile(r"(?:\s|\\\r?\n)*")
 _REFERENCE = re.compile(r"\$\{?(\w+|[@*])(\[[@*]\])?(?:(:?[-=+])(.*))?\}?", re.DOTALL)
-_ARRAY = re.compile(r'("?)\$(?:\{(\w+)\[@\]\}|@|\{@\})\1')
+_ARRAY = re.compile(r'("?)\$\{(\w+)\[@\]\}\1')
 _VARIABLES = ("simple_expansion", "expansion")
 _UNKNOWN = ("command_substitution", "process_substitution")
 _MORE = ("concatenation", *_VARIABLES, "arithmetic_expansion", *_UNKNOWN, *_QUOTES)
@@ -89,7 +90,6 @@ class Expander:
     shift: int = 0  # Offset from a place in the tree to one in the text
     values: dict[str, Value | None] = field(default_factory=dict)
     """None of a variable that is not known any more."""
-    arguments: Value | None = None  # Arguments of the function that runs; None outside of one
     budget: Budget = field(default_factory=Budget)
     num_shells: int = 0  # Number of shells that pass the text on
 
@@ -109,7 +109,7 @@ class Expander:
     def words(self, node: "Node") -> list[Word]:
         """The words that a written word stands for."""
         whole = _ARRAY.fullmatch(self.written(node))
-        value = self._value(whole[2] or "@") if whole else None
+        value = self.values.get(whole[2]) if whole else None
         # A text that is asked for as an array stands where the variable does, as others do.
         if whole and value is not None and not _is_text(value):
             self.budget.spend(sum(len(word.text) + 1 for word in value))
@@ -203,8 +203,7 @@ class Expander:
             yield from self._unknown(start, end)
             return
         name, subscript, sign = found[1], found[2] or "", found[3] or ""
-        value, place = self._value(name), self._place(start, end)
-        every = subscript or (name if name in ("@", "*") else "")
+        value, place = self.values.get(name), self._place(start, end)
         is_set = value is not None
         if value is not None and ":" in sign:
             is_set = any(word.text for word in value)
@@ -214,7 +213,7 @@ class Expander:
         if value is not None and "+" in sign:
             yield from rest if is_set else ()
         elif value is not None and is_set:
-            yield from self._held(value, every, place, quote)
+            yield from self._held(value, subscript, place, quote)
         elif sign.endswith(("-", "=")) and not _OF_SCHEDULERS.fullmatch(name):
             default = (Word(tuple(char or GAP for char in rest)),)
             if "=" in sign:
@@ -234,14 +233,6 @@ class Expander:
             yield from chars if quote else split(chars)
         if quote and not every and not any(word.chars for word in value):
             yield Char("", place, place)
-
-    def _value(self, name: str) -> Value | None:
-        if name in ("@", "*"):
-            return self.arguments
-        if name.isdigit():
-            at = int(name[:4])
-            return (self.arguments or ())[at - 1 : at] or None
-        return self.values.get(name)
 
     def holds(self, node: "Node") -> bool | None:
         """Return True if a condition is true; None if that is not known."""
@@ -291,7 +282,7 @@ class Expander:
             return number if 0 <= number < 10**15 else None
         text = ""
         if node.type == "variable_name":
-            value = self._value(self.written(node))
+            value = self.values.get(self.written(node))
             text = value[0].text if value else ""
         elif node.type in WORDS:
             text = self.joined([node]).text

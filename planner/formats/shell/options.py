@@ -70,7 +70,10 @@ def launches_in(
     if not any(map(weight, found)):
         found = list(launches(script.kept()))
     if not any(map(weight, found)):
-        raise InputError.single(source.path, "", lacking)
+        lines = Lines(source.text)
+        places = (f"{what} in line {lines.at(at)}" for at, what in script.unread)
+        unread = f"; not looked into: {listed([*places])}" if script.unread else ""
+        raise InputError.single(source.path, "", f"{lacking}{unread}")
     return max(found, key=weight), found
 
 

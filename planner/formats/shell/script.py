@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING
 
 from planner.errors import InputError
 from planner.formats.format import SourceText
-from planner.formats.shell.expansion import NUMBER, WORDS, Expander, Value
+from planner.formats.shell.expansion import WORDS, Expander, Value
 from planner.formats.shell.launch import SBATCH, SLURM_VARIABLES, launcher_values
-from planner.formats.shell.syntax import ScriptError, parsed
-from planner.formats.shell.word import Char, Command, Lines, Word, spaced, split_words
+from planner.formats.shell.word import (
+    Char,
+    Command,
+    Lines,
+    ScriptError,
+    Word,
+    parsed,
+    spaced,
+    split_words,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -37,12 +45,14 @@ class Script(Expander):
 
     commands: list[Command] = field(default_factory=list)
     exported: dict[str, None] = field(default_factory=dict)
-    functions: "dict[str, tuple[tuple[Char, ...], Node]]" = field(default_factory=dict)
-    """Text that defines each function, and its body, by name."""
+    functions: "dict[str, Node]" = field(default_factory=dict)  # bodies by name
+    in_function: bool = False
     outer: tuple[Word, ...] = ()
     assigned: dict[str, None] = field(default_factory=dict)
     """Variables that the branch sets which is run."""
     depth: int = 0
+    unread: list[tuple[int, str]] = field(default_factory=list)
+    """Places of what is not looked into, in words."""
 
     @property
     def environment(self) -> dict[str, Word]:
@@ -88,7 +98,7 @@ class Script(Expander):
                 self._choose(self._branches_of_list(node))
             case "function_definition":
                 name = self.written(node.children_by_field_name("name")[0])
-                self.functions[name] = (self.source, node.children[-1])
+                self.functions[name] = node.children[-1]
             case "variable_assignment":
                 self._assign(node)
             case "declaration_command" | "unset_command":
@@ -233,15 +243,14 @@ class Script(Expander):
                 own[self.written(each.children[0])] = value[0]
         pieces = list(self._pieces(node))
         words = tuple(word for each in pieces for word in self.words(each))
-        is_shared = self.num_shells > 0 or self.arguments is not None
         if words:
             _, end = self.span(pieces[-1])
-            self._start(words, own, None if is_shared else end)
-        heredocs = [each for each in node.children if each.type == "heredoc_redirect"]
-        for here in heredocs:
-            self._heredoc(node, here)
-        for each in (body, *heredocs):
-            self._run_each(inner for inner in each.children if inner.type != "variable_assignment")
+            self._start(words, own, None if self.num_shells or self.in_function else end)
+        for each in node.children:
+            if each.type == "heredoc_redirect":
+                self.unread.append((self.span(each)[0], "a here-document"))
+                self._run_each(each.children)
+        self._run_each(inner for inner in body.children if inner.type != "variable_assignment")
 
     def _pieces(self, node: "Node") -> "Iterator[Node]":
         """The written words of a command, also those behind its redirections."""
@@ -254,38 +263,22 @@ class Script(Expander):
                 words = [word for word in each.children if word.type in WORDS]
                 yield from words[each.type != "heredoc_redirect" :]
 
-    def _heredoc(self, node: "Node", here: "Node") -> None:
-        """A here-document that a shell reads, at once or from the file that it becomes."""
-        parts = {each.type: each for each in here.children}
-        start, body = parts.get("heredoc_start"), parts.get("heredoc_body")
-        if start is None or body is None:
-            return
-        shells = r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b"
-        if re.search(shells, self.text[node.start_byte : body.start_byte]):
-            words = self.commands[-1].words if self.commands else ()
-            text = self.joined([body], "<<").chars
-            if set("'\"\\") & set(self.written(start)):
-                text = self.source[slice(*self.span(body))]
-            self._hand_on(text, {}, words)
-
     def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
         name = words[0].text
         if name in ("read", "mapfile", "readarray", "getopts", "let"):
             # What these set variables to nobody knows.
             for word in words[1:]:
                 self._set(word.text.partition("=")[0], None)
-        elif name == "shift" and self.arguments:
-            count = words[1].text if len(words) > 1 else ""
-            number = int(count) if NUMBER.fullmatch(count) else 1
-            self.arguments = self.arguments[number:]
         elif name in self.functions:
             # A function that runs already is passed over.
-            text, body = function = self.functions.pop(name)
-            replace(self, source=text, arguments=words[1:])._run(body)
-            self.functions[name] = function
+            if len(words) > 1:
+                self.unread.append((words[0].start, f"the arguments of {name}"))
+            body, outer = self.functions.pop(name), self.in_function
+            self.in_function = True
+            self._run(body)
+            self.in_function, self.functions[name] = outer, body
         elif name == "eval":
-            source = _text_of(spaced(words[1:]))
-            self._read_again(replace(self, source=source))
+            self._hand_on(spaced(words[1:]), self.values)
         elif name not in ("echo", "printf"):
             inherited = self.environment if self.num_shells else {}
             environment = {**inherited, **own}
@@ -303,28 +296,21 @@ class Script(Expander):
         words: tuple[Word, ...] = (),
     ) -> None:
         """A text that another shell reads as a script, if it can be one."""
+        # More shells that are handed their commands by another are none that people write.
+        if self.num_shells == 3:
+            return
         inherited = {name: (word,) for name, word in self.environment.items()}
         shell = Script(
-            source=_text_of(text),
+            source=tuple(char for char in text if char.text),
             values={**inherited, **values},
             outer=(*self.outer, *words),
             commands=self.commands,
             budget=self.budget,
-            num_shells=self.num_shells,
+            num_shells=self.num_shells + 1,
             depth=self.depth,
         )
-        self._read_again(shell)
-
-    def _read_again(self, shell: "Script") -> None:
-        # More shells that are handed their commands by another are none that people write.
-        if self.num_shells < 3:
-            shell.num_shells += 1
-            with suppress(ScriptError):
-                shell.run()
-
-
-def _text_of(chars: Iterable[Char]) -> tuple[Char, ...]:
-    return tuple(char for char in chars if char.text)
+        with suppress(ScriptError):
+            shell.run()
 
 
 def _agreed(name: str, found: list[Value | None]) -> Value | None:

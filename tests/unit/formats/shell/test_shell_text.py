@@ -7,6 +7,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.formats.format import SourceText
+from planner.formats.shell.options import launches_in
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Word
 
@@ -168,8 +169,7 @@ def test_a_script_of_more_words_or_signs_than_any_is_refused(part: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('f() { run --x "$@" $1; }\nf a "b c"', ["run", "--x", "a", "b c", "a"]),
-        ("f() { local n=$1; shift; run $n $@; }\nf 1 2 3", ["run", "1", "2", "3"]),
+        ("f() { run $1 $@; }; f a", ["run", "${1}", "${@}"]),
         ("f() { run $1; }; f", ["run", "${1}"]),
         ("f() { f; run a; }\nf", ["run", "a"]),
         ('A=(a b)\nrun ${A[@]+"${A[@]}"} ${B:+c} ${A:+d}', ["run", "a", "b", "${B}", "d"]),
@@ -186,3 +186,15 @@ def test_a_script_of_more_words_or_signs_than_any_is_refused(part: str) -> None:
 )
 def test_a_command_gets_what_the_script_did_before_it(text: str, words: list[str]) -> None:
     assert last_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("sbatch <<E\nrun --x 1\nE", "a here-document in line 1"),
+        ('f() { "$@"; }\n\nf run --x 1', "the arguments of f in line 3"),
+    ],
+)
+def test_a_launch_that_is_not_looked_into_is_named_with_its_line(text: str, what: str) -> None:
+    with pytest.raises(InputError, match=f"none; not looked into: {what}$"):
+        launches_in(source(text), list, list, lambda _: 0, is_list=False, lacking="none")
