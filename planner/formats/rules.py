@@ -68,8 +68,8 @@ Check: TypeAlias = Callable[[View], Violations | Refused | Iterable[str] | bool]
 class Rules(list[FormatRule], Generic[View]):
     """Rules in the order they are written: called with a source, it takes the function below.
 
-    Where one expression says it, ``when`` is that function, and ``name`` and ``holds`` are its name
-    and docstring. ``view`` makes what functions ask; None: the rules say nothing of this file.
+    Where one expression says it, ``when`` is that function, ``name`` its name, and ``holds`` what
+    is wrong. ``view`` makes what functions ask; None: the rules say nothing of this file.
 
     A function returns whether ``key`` breaks the rule; or all that may be wrong with ``key``; or
     the keys that break it; or violations. What is wrong with keys is ``says``, else the function's
@@ -85,10 +85,10 @@ class Rules(list[FormatRule], Generic[View]):
         self,
         source: str,
         key: str = "",
-        *,
         name: str = "",
         holds: str = "",
         when: Check[View] | None = None,
+        *,
         on: str = "",
         says: str = "",
         enforced: bool = True,

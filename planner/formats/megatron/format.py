@@ -9,7 +9,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.decision import explained, lines_of, reasons, refuse
 from planner.formats.format import Emitted, Format, OutputFile, SourceText
-from planner.formats.megatron import rules_layout, rules_model, rules_states
+from planner.formats.megatron import rules_layout, rules_states
 from planner.formats.megatron.decisions import FILE, OWNED, TABLE, edits, problems
 from planner.formats.megatron.decisions_layout import SCHEDULE
 from planner.formats.megatron.options import MICRO, all_words, words_of
@@ -94,7 +94,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     return edited(source, options_in, wanted, strategy.num_gpus, OWNED)
 
 
-RULES = (*rules_layout.rule, *rules_model.rule, *rules_states.rule)
+RULES = (*rules_layout.rule, *rules_states.rule)
 
 
 FORMAT = Format(

@@ -1,5 +1,6 @@
-"""Rules about degrees, stages, chunks and batch."""
+"""Rules about degrees, stages, chunks and batch, and options that are required or removed."""
 
+from functools import partial
 from math import prod
 
 from planner.formats.megatron.layout import layout_problem, parse_layout
@@ -16,10 +17,26 @@ from planner.formats.megatron.options import (
     PP,
     TP,
     accounted,
+    is_own_script,
 )
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations, first_of
 
+REMOVED = {
+    "--batch-size": "--micro-batch-size",
+    "--warmup": "--lr-warmup-fraction",
+    "--model-parallel-size": "--tensor-model-parallel-size",
+    "--checkpoint-activations": "--recompute-activations",
+}
+# What has no default, and options that say the same; the first three describe a model.
+REQUIRED = {
+    "--num-layers": ("--encoder-num-layers", "--hybrid-layer-pattern", "--hybrid-override-pattern"),
+    "--hidden-size": (),
+    "--num-attention-heads": (),
+    "--max-position-embeddings": (),
+    "--seq-length": ("--encoder-seq-length",),
+    "--micro-batch-size": (),
+}
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 _STATE = "megatron/core/parallel_state.py"
@@ -28,6 +45,7 @@ _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 _ATTENTION = "Transformer Engine's attention with context parallelism, in the first layer"
 
 rule = Rules(MegatronView)
+in_arguments, in_config = partial(rule, ARGUMENTS), partial(rule, CONFIG)
 
 
 @rule(
@@ -44,26 +62,25 @@ def degrees_divide_processes(file: MegatronView) -> list[str]:
 
 rule(
     _STATE,
-    name="expert_degrees_divide_processes",
-    holds="Expert tensor parallelism x ep x pp divides the number of processes.",
-    key="--expert-model-parallel-size",
-    when=lambda file: file.num_experts > 0 and file.num_gpus % file.expert_ranks > 0,
-    says="expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp} must divide the "
-    "processes; given {file.num_gpus}",
+    "--expert-model-parallel-size",
+    "expert_degrees_divide_processes",
+    (
+        "expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp} must divide the "
+        "processes; given {file.num_gpus}"
+    ),
+    lambda file: file.num_experts > 0 and file.num_gpus % file.expert_ranks > 0,
 )
-rule(
-    CONFIG,
-    name="tp_divides_heads",
-    holds="Must divide the {file.num_heads} attention heads; given {file.tp}.",
-    key=TP,
-    when=lambda file: file.num_heads % file.tp > 0,
+in_config(
+    TP,
+    "tp_divides_heads",
+    "must divide the {file.num_heads} attention heads; given {file.tp}",
+    lambda file: file.num_heads % file.tp > 0,
 )
-rule(
-    CONFIG,
-    name="tp_fits_kv_heads",
-    holds="Must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}.",
-    key=TP,
-    when=lambda file: (
+in_config(
+    TP,
+    "tp_fits_kv_heads",
+    "must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}",
+    lambda file: (
         file.num_kv_heads > 0
         and file.num_kv_heads % file.tp > 0
         and file.tp % file.num_kv_heads > 0
@@ -71,39 +88,37 @@ rule(
 )
 rule.unenforced(
     "megatron/core/tensor_parallel/layers.py, when the model is built",
-    name="tp_divides_ffn",
-    holds="Must divide the MLP's width {file.ffn_size}; given {file.tp}.",
-    key=TP,
-    when=lambda file: file.ffn_size % file.tp > 0,
+    TP,
+    "tp_divides_ffn",
+    "must divide the MLP's width {file.ffn_size}; given {file.tp}",
+    lambda file: file.ffn_size % file.tp > 0,
 )
-rule(
-    ARGUMENTS,
-    name="heads_divide_width",
-    holds="The width is split over the heads unless a head size of its own is given.",
-    key="--num-attention-heads",
-    when=lambda file: (
+in_arguments(
+    "--num-attention-heads",
+    "heads_divide_width",
+    (
+        "must divide --hidden-size {file.hidden_size} or come with --kv-channels; "
+        "given {file.num_heads}"
+    ),
+    lambda file: (
         file.has("--num-attention-heads")
         and not file.has("--kv-channels")
         and file.num_heads > 0
         and file.hidden_size % file.num_heads > 0
     ),
-    says="must divide --hidden-size {file.hidden_size} or come with --kv-channels; "
-    "given {file.num_heads}",
 )
-rule(
-    ARGUMENTS,
-    name="pp_divides_layers",
-    holds="Stages are equal unless a layout or the ends are given.",
-    key=PP,
-    when=lambda file: (
-        file.counted_layers % file.pp > 0 and not file.having(LAYOUT, CHUNKS, FIRST, LAST)
+in_arguments(
+    PP,
+    "pp_divides_layers",
+    (
+        "must divide {file.counted_layers} layers, embedding and loss counted where asked; "
+        f"given {{file.pp}}, uneven stages need {LAYOUT}"
     ),
-    says="must divide {file.counted_layers} layers, embedding and loss counted where asked; "
-    f"given {{file.pp}}, uneven stages need {LAYOUT}",
+    lambda file: file.counted_layers % file.pp > 0 and not file.having(LAYOUT, CHUNKS, FIRST, LAST),
 )
 
 
-@rule(ARGUMENTS, CHUNK)
+@in_arguments(CHUNK)
 def chunk_divides_stage(file: MegatronView) -> Refused:
     """Chunks of the size given fill every stage."""
     size = file.number(CHUNK)
@@ -124,7 +139,7 @@ def chunks_divide_stage(file: MegatronView) -> Refused:
     return {f"pp {file.pp} x {count} chunks must divide {layers} layers; given {count}": is_uneven}
 
 
-@rule(ARGUMENTS)
+@in_arguments()
 def one_way_to_interleave(file: MegatronView) -> Violations:
     """Chunk size, number of chunks, and layout exclude each other."""
     found = file.having(CHUNK, CHUNKS, LAYOUT)
@@ -167,7 +182,7 @@ def layout_holds_mtp(file: MegatronView) -> Refused:
     return first_of(wrong)
 
 
-@rule(CONFIG, LAYOUT)
+@in_config(LAYOUT)
 def layout_stands_alone(file: MegatronView) -> Refused:
     """A layout leaves nothing to the other options of uneven stages."""
     found = file.having(FIRST, LAST, EMBEDDING, LOSS)
@@ -181,17 +196,15 @@ rule(
     when=lambda file: file.having(FIRST, LAST)[:1] if any(accounted(file.settings)) else [],
     says=f"cannot stand beside {EMBEDDING} or {LOSS}",
 )
-rule(
-    ARGUMENTS,
-    name="ends_take_number_of_chunks",
-    holds="Chunks are given by number if the first or last stage has its own layers.",
-    key=CHUNK,
-    when=lambda file: file.has(CHUNK) and bool(file.having(FIRST, LAST)),
-    says=f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}",
+in_arguments(
+    CHUNK,
+    "ends_take_number_of_chunks",
+    f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}",
+    lambda file: file.has(CHUNK) and bool(file.having(FIRST, LAST)),
 )
 
 
-@rule(CONFIG)
+@in_config()
 def ends_leave_even_middle(file: MegatronView) -> Violations:
     """The layers between first and last stage are split evenly, and all stages into the chunks."""
     given = file.having(FIRST, LAST)
@@ -213,7 +226,7 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
     yield from ((given[0], text) for text in first_of(wrong))
 
 
-@rule(ARGUMENTS, PP)
+@in_arguments(PP)
 def chunks_need_stages(file: MegatronView) -> Refused:
     """Interleaving needs two stages, without overlapped transfers three."""
     least = 3 if file.flag("--no-overlap-p2p-communication") else 2
@@ -237,7 +250,7 @@ def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     }
 
 
-@rule(ARGUMENTS, "--global-batch-size")
+@in_arguments("--global-batch-size")
 def batch_divides(file: MegatronView) -> Refused:
     """Micro-batches of equal size make up the batch on every replica."""
     each = file.micro_batch * file.dp
@@ -245,18 +258,16 @@ def batch_divides(file: MegatronView) -> Refused:
     return {f"must be {what}; given {file.global_batch}": each and file.global_batch % each}
 
 
-rule(
-    ARGUMENTS,
-    name="cp_divides_sequence",
-    holds="Each rank takes two pieces of the sequence.",
-    key=CP,
+in_arguments(
+    CP,
+    "cp_divides_sequence",
+    "2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}",
     # One from the front and one from the back: under a causal mask all do the same work.
-    when=lambda file: file.cp > 1 and file.seq_len % (2 * file.cp) > 0,
-    says="2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}",
+    lambda file: file.cp > 1 and file.seq_len % (2 * file.cp) > 0,
 )
 
 
-@rule(ARGUMENTS, "--max-position-embeddings")
+@in_arguments("--max-position-embeddings")
 def positions_cover_sequence(file: MegatronView) -> Refused:
     """No sequence is longer than the positions."""
     given = "--encoder-seq-length" if file.has("--encoder-seq-length") else "--seq-length"
@@ -265,7 +276,7 @@ def positions_cover_sequence(file: MegatronView) -> Refused:
     return {f"must be at least {given} {length}; given {most}": is_short}
 
 
-@rule(ARGUMENTS)
+@in_arguments()
 def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
     """Two-level context parallelism needs its sizes, and they make up cp."""
     option = "--hierarchical-context-parallel-sizes"
@@ -299,7 +310,7 @@ def exchange_is_known(file: MegatronView) -> Refused:
     }
 
 
-@rule(CONFIG, CP_TYPE)
+@in_config(CP_TYPE)
 def exchange_fits_layers(file: MegatronView) -> Refused:
     """One way of context parallelism serves all layers, or every layer names its own."""
     count, layers = len(file.words(CP_TYPE)), file.num_layers
@@ -307,7 +318,7 @@ def exchange_fits_layers(file: MegatronView) -> Refused:
     return {f"must name 1 way or {layers}, one per layer; given {count}": is_other}
 
 
-@rule(ARGUMENTS, "--expert-model-parallel-size")
+@in_arguments("--expert-model-parallel-size")
 def ep_divides_experts(file: MegatronView) -> Refused:
     """Experts are shared out evenly."""
     ep, experts = file.ep, file.num_experts
@@ -322,14 +333,11 @@ def ep_divides_experts(file: MegatronView) -> Refused:
 
 rule(
     _STATE,
-    name="inner_stages_keep_dp",
-    holds="Experts have the same data parallelism as the rest if stages lie inside data "
-    "parallelism.",
-    key="--use-tp-pp-dp-mapping",
+    "--use-tp-pp-dp-mapping",
+    "inner_stages_keep_dp",
+    ("needs equal data parallelism of experts and the rest; given {file.expert_dp} and {file.dp}"),
+    lambda file: file.pp > 1 and file.expert_dp != file.dp,
     on="--use-tp-pp-dp-mapping",
-    when=lambda file: file.pp > 1 and file.expert_dp != file.dp,
-    says="needs equal data parallelism of experts and the rest; "
-    "given {file.expert_dp} and {file.dp}",
 )
 
 
@@ -341,3 +349,63 @@ def instances_divide_dp(file: MegatronView) -> Refused:
         f"must divide dp x cp {ranks}; given {count}": ranks % count,
         f"must divide experts' dp {expert_dp}; given {count}": expert_dp % count,
     }
+
+
+@in_arguments()
+def required_options(file: MegatronView) -> list[str]:
+    """Is missing; Megatron has no default for it."""
+    # A model that is described is described in full; other scripts may have defaults.
+    is_described = file.having(*list(REQUIRED)[:3])
+    if not is_described or not is_own_script(file.word("script")):
+        return []
+    return [
+        option
+        for option, others in REQUIRED.items()
+        if file.settings.keys().isdisjoint((option, *others))
+    ]
+
+
+@in_arguments()
+def removed_options(file: MegatronView) -> Violations:
+    """Options that are still parsed but refused."""
+    for option in file.having(*REMOVED):
+        yield option, f"is no longer taken; allowed is {REMOVED[option]}"
+
+
+in_arguments(
+    "--train-samples",
+    "train_length_given_once",
+    "cannot stand beside --train-iters; allowed is one of them",
+    lambda file: file.has("--train-iters") and file.has("--train-samples"),
+)
+rule.unenforced(
+    f"{ARGUMENTS} switches it off with a warning",
+    "--sequence-parallel",
+    "sequence_parallel_needs_tp",
+    "is switched off silently: --tensor-model-parallel-size is 1",
+    lambda file: file.flag("--sequence-parallel") and file.tp == 1,
+    severity="warning",
+)
+rule.unenforced(
+    "megatron/core/transformer/moe/moe_layer.py, in the first layer",
+    "--tensor-model-parallel-size",
+    "mixture_with_tp_needs_sequence_parallel",
+    "{file.tp} with experts needs --sequence-parallel in training",
+    lambda file: file.num_experts > 0 and file.tp > 1 and not file["--sequence-parallel"],
+)
+in_arguments(
+    "--tp-comm-overlap",
+    "tp_overlap_needs_sequence_parallel",
+    "needs --sequence-parallel and tensor parallelism; given tp {file.tp}",
+    lambda file: not file["--sequence-parallel"] or file.tp == 1,
+    on="--tp-comm-overlap",
+)
+in_config(
+    "--num-experts",
+    "expert_bias_needs_whole_experts",
+    (
+        "experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear; "
+        "given {file.etp}"
+    ),
+    lambda file: file.has("--num-experts") and not file["--disable-bias-linear"] and file.etp > 1,
+)

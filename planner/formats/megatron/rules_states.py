@@ -1,10 +1,13 @@
-"""Rules about recomputation, optimizer, precision, overlap and the environment."""
+"""Rules about experts, attention, recomputation, optimizer, overlap and the environment."""
+
+from functools import partial
 
 from planner.formats.megatron.decisions import AWARE, LAYER_WISE
 from planner.formats.megatron.options import MTP, SP
-from planner.formats.megatron.runtime import CONNECTIONS, keeps_order
+from planner.formats.megatron.runtime import CAPACITY, CONNECTIONS, PADS, keeps_order
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
+from planner.formats.settings import as_number
 
 METHOD, UNIT = "--recompute-method", "--recompute-num-layers"
 GRANULARITY, MODULES = "--recompute-granularity", "--recompute-modules"
@@ -16,11 +19,15 @@ RECOMPUTABLE = "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_exp
 OFFLOADABLE = (
     "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, qkv_linear"
 )
+# Ways of balancing that go with dropped tokens.
+_LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
+_BALANCING = "--moe-router-load-balancing-type"
 _BOTH = f"{ARGUMENTS}, {CONFIG}"
 _OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
 _WRAPPED = "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py, when the model is wrapped"
 
 rule = Rules(MegatronView)
+in_arguments, in_config = partial(rule, ARGUMENTS), partial(rule, CONFIG)
 
 
 def _unknown(modules: tuple[str, ...], allowed: str) -> Refused:
@@ -46,7 +53,88 @@ def _needs_one_queue(file: MegatronView) -> bool:
     return file.is_script and not is_free and file.tp * file.cp > 1
 
 
-@rule(CONFIG, GRANULARITY)
+in_config(
+    "--moe-router-topk",
+    "single_expert_needs_pre_softmax",
+    "1 needs --moe-router-pre-softmax",
+    # The softmax over one chosen expert has no gradient.
+    lambda file: (
+        file.number("--moe-router-topk") == 1
+        and file.router_score == "softmax"
+        and not file.flag("--moe-router-pre-softmax")
+        and "sinkhorn" not in file.words(_BALANCING)
+    ),
+)
+
+
+@in_config()
+def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
+    """Experts are padded to a capacity, and tokens are dropped beside balancing losses only."""
+    factor = as_number(file[CAPACITY])
+    has_factor = factor is not None and factor >= 0
+    if file.flag(PADS) and not has_factor:
+        yield PADS, f"needs {CAPACITY}"
+    others = [each for each in file.words(_BALANCING) if each not in _LOSSES]
+    if has_factor and others:
+        yield CAPACITY, f"needs {_BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
+
+
+in_config(
+    "--moe-router-enable-expert-bias",
+    "balancing_offsets_need_sigmoid",
+    "needs --moe-router-score-function sigmoid or sqrtsoftplus; given {file.router_score}",
+    lambda file: file.router_score not in ("sigmoid", "sqrtsoftplus"),
+    on="--moe-router-enable-expert-bias",
+)
+in_config(
+    "--moe-shared-expert-overlap",
+    "shared_expert_overlap_needs_exchange",
+    "needs --moe-token-dispatcher-type alltoall or flex; given allgather",
+    lambda file: (
+        file.has("--moe-shared-expert-intermediate-size") and file.dispatcher == "allgather"
+    ),
+    on="--moe-shared-expert-overlap",
+)
+in_arguments(
+    "--group-query-attention",
+    "latent_attention_excludes_groups",
+    "cannot stand beside --multi-latent-attention",
+    lambda file: file.flag("--multi-latent-attention"),
+    on="--group-query-attention",
+)
+in_config(
+    "--squared-relu",
+    "squared_relu_excludes_fusion",
+    "needs --no-bias-gelu-fusion or --disable-bias-linear",
+    lambda file: not file["--no-bias-gelu-fusion"] and not file["--disable-bias-linear"],
+    on="--squared-relu",
+)
+
+
+@in_arguments(MTP)
+def mtp_shifts_positions(file: MegatronView) -> Refused:
+    """Further tokens are shifted: positions are rotary, or there are none."""
+    kind, count = file.word("--position-embedding-type", "learned_absolute"), file.number(MTP)
+    is_rotary = file.flag("--use-rotary-position-embeddings") or kind in ("rope", "none")
+    text = f"{count} needs --position-embedding-type rope or none; given {kind}"
+    return {text: count and not is_rotary}
+
+
+rule.unenforced(
+    "megatron/core/transformer/multi_token_prediction.py, in the first step",
+    "--recompute-num-layers",
+    "mtp_recomputes_single_layers",
+    "must be 1 beside --mtp-num-layers; given {given}",
+    lambda file: (
+        bool(file.number(MTP))
+        and file.granularity == "full"
+        and file.word("--recompute-method") == "uniform"
+        and file.number("--recompute-num-layers") not in (None, 1)
+    ),
+)
+
+
+@in_config(GRANULARITY)
 def full_recompute_is_complete(file: MegatronView) -> Refused:
     """Full recomputation is told how and how many layers."""
     missing = [option for option in (METHOD, UNIT) if option not in file.settings]
@@ -69,7 +157,7 @@ rule(
 )
 
 
-@rule(CONFIG, MODULES)
+@in_config(MODULES)
 def recompute_modules_exist(file: MegatronView) -> Refused:
     """Only what the model has and the recipe allows can be recomputed."""
     modules = file.words(MODULES) if file.granularity == "selective" else ()
@@ -90,15 +178,15 @@ def recompute_modules_exist(file: MegatronView) -> Refused:
 
 rule(
     _BOTH,
-    name="distributed_activations_need_full",
-    holds="Needs tensor parallelism without --sequence-parallel and --recompute-granularity full.",
-    key="--distribute-saved-activations",
+    "--distribute-saved-activations",
+    "distributed_activations_need_full",
+    "needs tensor parallelism without --sequence-parallel and --recompute-granularity full",
+    lambda file: file.tp == 1 or file.flag(SP) or file.granularity != "full",
     on="--distribute-saved-activations",
-    when=lambda file: file.tp == 1 or file.flag(SP) or file.granularity != "full",
 )
 
 
-@rule(CONFIG, "--cpu-offloading-num-layers")
+@in_config("--cpu-offloading-num-layers")
 def host_layers_stand_alone(file: MegatronView) -> Refused:
     """Activations go to the host without stages and without recomputation."""
     count, layers = file.number("--cpu-offloading-num-layers") or 0, file.num_layers
@@ -120,7 +208,7 @@ def fine_grained_offload_setup(file: MegatronView) -> Refused:
     }
 
 
-@rule(CONFIG, OFFLOADED, on=OFFLOADING)
+@in_config(OFFLOADED, on=OFFLOADING)
 def offload_modules_exist(file: MegatronView) -> Refused:
     """Only modules that can be offloaded are, and attention's projection with its core."""
     modules = file.words(OFFLOADED)
@@ -129,7 +217,7 @@ def offload_modules_exist(file: MegatronView) -> Refused:
     return {**_unknown(modules, OFFLOADABLE), **lacking}
 
 
-@rule(ARGUMENTS, "--optimizer-cpu-offload", on="--optimizer-cpu-offload")
+@in_arguments("--optimizer-cpu-offload", on="--optimizer-cpu-offload")
 def optimizer_offload_setup(file: MegatronView) -> Refused:
     """The offloaded optimizer is the precision-aware one."""
     recipe = file.word("--fp8-recipe", "delayed")
@@ -171,7 +259,7 @@ def instances_need_sharding(file: MegatronView) -> Refused:
     return refused if count > 1 else {}
 
 
-@rule(ARGUMENTS, GATHER, on=GATHER)
+@in_arguments(GATHER, on=GATHER)
 def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     """Gathered weights are overlapped where sharded gradients are."""
     return {
@@ -180,18 +268,16 @@ def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     }
 
 
-rule(
-    ARGUMENTS,
-    name="step_overlap_needs_chunks",
-    holds="Gathering during the optimizer's step goes chunk by chunk.",
-    key="--overlap-param-gather-with-optimizer-step",
+in_arguments(
+    "--overlap-param-gather-with-optimizer-step",
+    "step_overlap_needs_chunks",
+    f"needs {SHARDED}, {GATHER} and several chunks per stage; given {{file.vpp}}",
+    lambda file: file.vpp == 1 or not file[GATHER] or not file[SHARDED],
     on="--overlap-param-gather-with-optimizer-step",
-    when=lambda file: file.vpp == 1 or not file[GATHER] or not file[SHARDED],
-    says=f"needs {SHARDED}, {GATHER} and several chunks per stage; given {{file.vpp}}",
 )
 
 
-@rule(ARGUMENTS, FSDP, on=FSDP)
+@in_arguments(FSDP, on=FSDP)
 def megatron_fsdp_setup(file: MegatronView) -> Refused:
     """Megatron-FSDP has its own checkpoints and wants several device queues."""
     form = file.word("--ckpt-format", "torch_dist")
@@ -203,33 +289,32 @@ def megatron_fsdp_setup(file: MegatronView) -> Refused:
 
 rule(
     _WRAPPED,
-    name="megatron_fsdp_takes_all_processes",
-    holds="Needs --pipeline-model-parallel-size 1; given {file.pp}.",
-    key=FSDP,
-    on=FSDP,
+    FSDP,
+    "megatron_fsdp_takes_all_processes",
+    "needs --pipeline-model-parallel-size 1; given {file.pp}",
     # Its mesh lies over all processes.
-    when=lambda file: file.pp > 1,
-)
-rule(
-    ARGUMENTS,
-    name="megatron_fsdp_optimizer",
-    holds="Needs --optimizer adam or sgd; given {file.optimizer}.",
-    key=FSDP,
+    lambda file: file.pp > 1,
     on=FSDP,
-    when=lambda file: file.optimizer not in ("adam", "sgd"),
+)
+in_arguments(
+    FSDP,
+    "megatron_fsdp_optimizer",
+    "needs --optimizer adam or sgd; given {file.optimizer}",
+    lambda file: file.optimizer not in ("adam", "sgd"),
+    on=FSDP,
 )
 rule.unenforced(
     _WRAPPED,
-    name="double_buffer_excludes_batches",
-    holds="Cannot stand beside --overlap-moe-expert-parallel-comm.",
-    key="--fsdp-double-buffer",
-    on=FSDP,
+    "--fsdp-double-buffer",
+    "double_buffer_excludes_batches",
+    "cannot stand beside --overlap-moe-expert-parallel-comm",
     # That needs more than two buffers of a layer.
-    when=lambda file: file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE),
+    lambda file: file.flag("--fsdp-double-buffer") and file.flag(EXCHANGE),
+    on=FSDP,
 )
 
 
-@rule(ARGUMENTS, FSDP2, on=FSDP2)
+@in_arguments(FSDP2, on=FSDP2)
 def torch_fsdp_setup(file: MegatronView) -> Refused:
     """PyTorch's FSDP takes the place of stages, expert parallelism and sharded states."""
     fused, tied = "--no-gradient-accumulation-fusion", "--untie-embeddings-and-output-weights"
@@ -247,30 +332,24 @@ def torch_fsdp_setup(file: MegatronView) -> Refused:
 _ONE = "must be 1 with tensor or context parallelism before Blackwell"
 
 
-rule(
-    ARGUMENTS,
-    name="connections_keep_order",
-    holds="Before Blackwell one device queue keeps communication ahead of the product it hides "
-    "under.",
-    key=CONNECTIONS,
-    when=lambda file: _needs_one_queue(file) and file.connections not in (None, "1"),
-    says=f"{_ONE}; given {{file.connections}}",
+in_arguments(
+    CONNECTIONS,
+    "connections_keep_order",
+    f"{_ONE}; given {{file.connections}}",
+    lambda file: _needs_one_queue(file) and file.connections not in (None, "1"),
 )
 
 
-rule(
-    ARGUMENTS,
-    name="connections_are_set",
-    holds="A script sets the device queues itself, or relies on whoever starts it.",
-    key=CONNECTIONS,
+in_arguments(
+    CONNECTIONS,
+    "connections_are_set",
+    (f"{_ONE}; not set in this file: Megatron stops where the environment does not set it either"),
+    lambda file: _needs_one_queue(file) and file.connections is None,
     severity="warning",
-    when=lambda file: _needs_one_queue(file) and file.connections is None,
-    says=f"{_ONE}; not set in this file: Megatron stops where the environment does not set it "
-    "either",
 )
 
 
-@rule(CONFIG, EXCHANGE, on=EXCHANGE)
+@in_config(EXCHANGE, on=EXCHANGE)
 def expert_overlap_setup(file: MegatronView) -> Refused:
     """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
     missing = {
@@ -286,13 +365,12 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
     return _needs(missing)
 
 
-rule(
-    CONFIG,
-    name="delayed_gradients_need_exchange",
-    holds="Needs --overlap-moe-expert-parallel-comm.",
-    key="--delay-wgrad-compute",
+in_config(
+    "--delay-wgrad-compute",
+    "delayed_gradients_need_exchange",
+    "needs --overlap-moe-expert-parallel-comm",
+    lambda file: not file[EXCHANGE],
     on="--delay-wgrad-compute",
-    when=lambda file: not file[EXCHANGE],
 )
 
 

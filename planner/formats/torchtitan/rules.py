@@ -159,10 +159,10 @@ def degrees_make_world(file: TorchtitanView) -> Refused:
 
 rule(
     _DIMS,
-    name="experts_fit_shards",
-    holds="{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}.",
-    key=EP,
-    when=lambda file: file.degree("ep") > 1 and file.expert_ranks % file.degree("ep") > 0,
+    EP,
+    "experts_fit_shards",
+    "{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}",
+    lambda file: file.degree("ep") > 1 and file.expert_ranks % file.degree("ep") > 0,
 )
 
 
@@ -175,13 +175,13 @@ def experts_are_whole(file: TorchtitanView) -> Refused:
 
 rule.unenforced(
     f"{_UNCHECKED}config/configs.py says no effect for other models",
-    name="experts_exist",
-    holds="{given} given; the model has no experts.",
-    key=EP,
-    severity="warning",
-    when=lambda file: (
+    EP,
+    "experts_exist",
+    "{given} given; the model has no experts",
+    lambda file: (
         file.degree("ep") > 1 and file.model("num_layers") > 0 and not file.model("num_experts")
     ),
+    severity="warning",
 )
 
 
@@ -208,10 +208,10 @@ def sequence_is_divided(file: TorchtitanView) -> Refused:
 
 rule(
     _DECODER,
-    name="sequence_fits_rotary",
-    holds="{given} given; the config allows {file.config.max_seq_len}.",
-    key="training.seq_len",
-    when=lambda file: 0 < file.config.max_seq_len < file["training.seq_len"],
+    "training.seq_len",
+    "sequence_fits_rotary",
+    "{given} given; the config allows {file.config.max_seq_len}",
+    lambda file: 0 < file.config.max_seq_len < file["training.seq_len"],
 )
 
 
@@ -226,10 +226,10 @@ def batch_is_divided(file: TorchtitanView) -> Refused:
 
 rule(
     _TRAINER,
-    name="graphs_without_pipeline",
-    holds="Not set with {file.pp} pipeline stages; needs to be.",
-    key=key.CUDA_GRAPHS,
-    when=lambda file: file.pp > 1 and not file[key.CUDA_GRAPHS],
+    key.CUDA_GRAPHS,
+    "graphs_without_pipeline",
+    "not set with {file.pp} pipeline stages; needs to be",
+    lambda file: file.pp > 1 and not file[key.CUDA_GRAPHS],
 )
 
 
@@ -244,89 +244,83 @@ def graphs_without_experts(file: TorchtitanView) -> Refused:
 
 rule(
     _CONFIGS,
-    name="async_tp_is_compiled",
-    holds="Set; needs --compile.enable and model among its components.",
-    key=key.ASYNC_TP,
+    key.ASYNC_TP,
+    "async_tp_is_compiled",
+    "set; needs --compile.enable and model among its components",
+    lambda file: not file.compiles_blocks,
     on=key.ASYNC_TP,
-    when=lambda file: not file.compiles_blocks,
 )
 rule(
     _TRAINER,
-    name="budget_is_compiled",
-    holds="Memory-budget given; needs --compile.enable and model among its components.",
-    key=POLICY,
-    when=lambda file: file[POLICY] == "memory_budget" and not file.compiles_blocks,
+    POLICY,
+    "budget_is_compiled",
+    "memory-budget given; needs --compile.enable and model among its components",
+    lambda file: file[POLICY] == "memory_budget" and not file.compiles_blocks,
 )
 rule(
     _TRAINER,
-    name="type_checks_without_pipeline",
-    holds="Set with {file.pp} pipeline stages; needs one stage.",
-    key="debug.spmd_typechecking",
+    "debug.spmd_typechecking",
+    "type_checks_without_pipeline",
+    "set with {file.pp} pipeline stages; needs one stage",
+    lambda file: file.pp > 1 and file[key.SPMD_BACKEND] == "spmd_types",
     on="debug.spmd_typechecking",
-    when=lambda file: file.pp > 1 and file[key.SPMD_BACKEND] == "spmd_types",
 )
 rule(
     _TRAINER,
-    name="batches_may_vary",
-    holds="Set; training needs it to be off.",
-    key="debug.batch_invariant",
-    when=lambda file: file.is_on("debug.batch_invariant"),
+    "debug.batch_invariant",
+    "batches_may_vary",
+    "set; training needs it to be off",
+    lambda file: file.is_on("debug.batch_invariant"),
 )
 rule(
     "torchtitan/models/*/model.py",
-    name="context_needs_flex",
-    holds="{given} given; the config's attention ({file.config.attention}) allows 1.",
-    key=CP,
-    when=lambda file: file.degree("cp") > 1 and file.config.attention == "VarlenAttention",
+    CP,
+    "context_needs_flex",
+    "{given} given; the config's attention ({file.config.attention}) allows 1",
+    lambda file: file.degree("cp") > 1 and file.config.attention == "VarlenAttention",
 )
 rule.unenforced(
     "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step",
-    name="balancer_is_known",
-    holds="{given!r} given; allowed are headtail, ptrr, None.",
-    key=BALANCER,
-    when=lambda file: (
-        file.degree("cp") > 1 and file[BALANCER] not in ("headtail", "ptrr", "", None)
-    ),
+    BALANCER,
+    "balancer_is_known",
+    "{given!r} given; allowed are headtail, ptrr, None",
+    lambda file: file.degree("cp") > 1 and file[BALANCER] not in ("headtail", "ptrr", "", None),
 )
 rule(
     _CONFIGS,
-    name="balancer_is_named",
-    holds="Empty; allowed are headtail, ptrr, None.",
-    key=BALANCER,
-    when=lambda file: file[BALANCER] == "",
+    BALANCER,
+    "balancer_is_named",
+    "empty; allowed are headtail, ptrr, None",
+    lambda file: file[BALANCER] == "",
 )
 rule(
     _TRAINER,
-    name="micro_batch_is_positive",
-    holds="{given} given; needs 1 or more.",
-    key=key.MICRO_BATCH,
-    when=lambda file: file[key.MICRO_BATCH] < 1,
+    key.MICRO_BATCH,
+    "micro_batch_is_positive",
+    "{given} given; needs 1 or more",
+    lambda file: file[key.MICRO_BATCH] < 1,
 )
 pipelined(
     _TRAINER,
-    name="micro_batch_divides_local",
-    holds="Micro-batches of the pipeline make up the local batch.",
-    key=key.MICRO_BATCH,
-    when=lambda file: (
-        file[key.MICRO_BATCH] > 0 and file[key.LOCAL_BATCH] % file[key.MICRO_BATCH] > 0
-    ),
-    says=f"{{given}} given; needs a divisor of the local batch {{file[{key.LOCAL_BATCH}]}}",
+    key.MICRO_BATCH,
+    "micro_batch_divides_local",
+    f"{{given}} given; needs a divisor of the local batch {{file[{key.LOCAL_BATCH}]}}",
+    lambda file: file[key.MICRO_BATCH] > 0 and file[key.LOCAL_BATCH] % file[key.MICRO_BATCH] > 0,
 )
 pipelined(
     _SCHEDULES,
-    name="schedule_is_known",
-    holds="The schedule is one of torch's.",
-    key=key.SCHEDULE,
-    when=lambda file: not file.schedule,
-    says="{given!r} given; allowed are "
+    key.SCHEDULE,
+    "schedule_is_known",
+    "{given!r} given; allowed are "
     + ", ".join((*layout.SCHEDULE_NAMES.values(), *layout.OTHER_SCHEDULES)),
+    lambda file: not file.schedule,
 )
 pipelined(
     _DECODER,
-    name="tied_model_has_one_stage",
-    holds="{file.pp} given; the config ties embedding and head, which allows 1.",
-    key=PP,
-    when=lambda file: bool(file.config.model.get("tied_embeddings")),
+    PP,
+    "tied_model_has_one_stage",
+    "{file.pp} given; the config ties embedding and head, which allows 1",
+    lambda file: bool(file.config.model.get("tied_embeddings")),
 )
 pipelined(
     _PIPELINE,
@@ -352,10 +346,10 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
 
 pipelined.unenforced(
     f"{_UNCHECKED}{_PARTS} hands on the first part only",
-    name="listed_parts_fit_schedule",
-    holds="{file.parts} model parts; the schedule takes one per rank, {file.pp}.",
-    key=key.PARTS,
-    when=lambda file: len(file[key.PARTS] or ()) > file.pp and file.schedule in layout.SINGLE,
+    key.PARTS,
+    "listed_parts_fit_schedule",
+    "{file.parts} model parts; the schedule takes one per rank, {file.pp}",
+    lambda file: len(file[key.PARTS] or ()) > file.pp and file.schedule in layout.SINGLE,
 )
 
 
@@ -387,11 +381,11 @@ def micro_batches_make_rounds(file: TorchtitanView) -> Refused:
 
 pipelined.unenforced(
     f"not checked: {_SCHEDULES} looks for wrapped modules, blocks are compiled in place",
-    name="split_backward_is_eager",
-    holds="{given} given with compiled blocks; needs --compile.no-enable.",
-    key=key.SCHEDULE,
+    key.SCHEDULE,
+    "split_backward_is_eager",
+    "{given} given with compiled blocks; needs --compile.no-enable",
+    lambda file: file.compiles_blocks and layout.splits_backward(file.schedule),
     severity="warning",
-    when=lambda file: file.compiles_blocks and layout.splits_backward(file.schedule),
 )
 
 
