@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from planner.cost.context import Context
 from planner.errors import InputError, Problem
-from planner.formats.megatron.layout import chunks_of, even_chunks, parse_layout
+from planner.formats.megatron.options import chunks_of, even_chunks, parse_layout
 from planner.notes import COMMAND_LINE
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations

@@ -14,7 +14,7 @@ from planner.catalog.recipes import Recipe, load_recipes
 from planner.catalog.words import stated
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
-from planner.formats.megatron.layout import per_stage
+from planner.formats.megatron.options import per_stage
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
 from planner.query.like import recipe_gpus, recipe_settings, stated_degrees

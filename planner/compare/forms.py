@@ -16,9 +16,9 @@ from typing import Any, Literal
 from planner.errors import InputError
 from planner.formats.bridge.read import read_dumped as read_bridge
 from planner.formats.format import Located, ParsedConfig, SourceText
-from planner.formats.megatron.read import read_dumped as read_megatron
+from planner.formats.megatron.format import read_dumped as read_megatron
 from planner.formats.registry import load_format
-from planner.formats.torchtitan.old import read_dumped as read_torchtitan
+from planner.formats.torchtitan.read import read_dumped as read_torchtitan
 from planner.limits import MAX_FILE_BYTES
 from planner.units import GIB, MIB
 

@@ -15,7 +15,7 @@ from planner.formats.bridge.keys import OPTIONS, PRECISION
 from planner.formats.bridge.read import overrides_in
 from planner.formats.format import DECISIONS, ParsedConfig, SourceText
 from planner.formats.megatron.decisions import OWNED
-from planner.formats.megatron.read import options_in
+from planner.formats.megatron.format import options_in
 from planner.formats.registry import load_format
 from planner.formats.shell.options import Launches
 from planner.formats.torchtitan.mapping import DECIDING

@@ -6,7 +6,7 @@ from typing import Any
 from planner.answers.layout import default_chunks, layout_chunks
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
-from planner.formats.megatron.layout import per_stage
+from planner.formats.megatron.options import per_stage
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec
 from planner.spec.model import Biases, MixerSpec, MlaSpec, ModelSpec, MoeSpec
 from planner.spec.strategy import (

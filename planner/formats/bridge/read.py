@@ -8,8 +8,8 @@ from planner.formats.bridge import keys
 from planner.formats.bridge.adapters import DROPOUT, NULL, PEFT, RANK, adapter_value, read_adapters
 from planner.formats.format import Located, ParsedConfig, Severity, SourceText
 from planner.formats.megatron.decisions import decisions_of, left_open
+from planner.formats.megatron.format import settings_of
 from planner.formats.megatron.options import options_by_dest
-from planner.formats.megatron.read import settings_of
 from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import decided

@@ -17,13 +17,6 @@ from planner.formats.decision import (
     unless,
 )
 from planner.formats.format import ALL, PerChunk
-from planner.formats.megatron.layout import (
-    even_chunks,
-    layout_text,
-    mtp_in,
-    per_stage,
-    uniform_block,
-)
 from planner.formats.megatron.options import (
     CHUNKS,
     ETP,
@@ -37,8 +30,13 @@ from planner.formats.megatron.options import (
     alike,
     chunks_in,
     degree,
+    even_chunks,
+    layout_text,
+    mtp_in,
     names,
+    per_stage,
     row,
+    uniform_block,
     whole,
 )
 from planner.formats.megatron.runtime import exchanges_beside_batches

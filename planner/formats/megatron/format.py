@@ -1,25 +1,72 @@
 """The format ``megatron``: Megatron-LM's argument list and launch scripts.
 
-Writes a plan as ``megatron.args``, one option per line, or into a script or args file.
+Writes a plan as ``megatron.args``, one option per line, or into a script or args file; reads these.
+
+``elsewhere.csv`` lists options that 0.19.2 does not have: those of other releases (core 0.4 to the
+main branch of August 2026, megatron/training/arguments.py and megatron/post_training/arguments.py)
+and of Megatron-DeepSpeed, DeepSpeed's and BigScience's, each with what says the same in 0.19.2
+where something does; and those of ModelOpt, which Megatron-LM's scripts take where it is installed.
 """
 
+import csv
+import re
 import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from itertools import groupby
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
+from planner.errors import InputError
 from planner.formats.decision import explained, lines_of, reasons, refuse
-from planner.formats.format import Emitted, Format, OutputFile, SourceText
+from planner.formats.format import (
+    Emitted,
+    Format,
+    Located,
+    OutputFile,
+    ParsedConfig,
+    SourceText,
+    first_line,
+    listed,
+)
 from planner.formats.megatron import rules_layout, rules_states
-from planner.formats.megatron.decisions import FILE, OWNED, TABLE, edits, problems
+from planner.formats.megatron.decisions import (
+    FILE,
+    OWNED,
+    TABLE,
+    decisions_of,
+    edits,
+    left_open,
+    problems,
+)
 from planner.formats.megatron.decisions_layout import SCHEDULE
-from planner.formats.megatron.options import MICRO, all_words, words_of
-from planner.formats.megatron.read import FORMAT as NAME
-from planner.formats.megatron.read import options_in, read, recognise
-from planner.formats.megatron.runtime import environment
+from planner.formats.megatron.model import described
+from planner.formats.megatron.options import (
+    MICRO,
+    VERSION,
+    Option,
+    SettingValue,
+    all_words,
+    is_option,
+    is_own_script,
+    load_options,
+    options_by_dest,
+    typed,
+    words_of,
+)
+from planner.formats.megatron.runtime import environment, traits_of
+from planner.formats.settings import word
 from planner.formats.shell.edit import edited
+from planner.formats.shell.launch import open_processes, processes, variables
+from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
+from planner.formats.shell.word import Command, Word, branch_places, split_words
 from planner.spec.strategy import Strategy
+from planner.spelling import alike, did_you_mean
 from planner.units import ceil_div
 
+NAME = "megatron"
 TITLE = "Megatron-LM"
 VARIABLES = {
     "TRAIN_SCRIPT": "Megatron-LM's training script, such as pretrain_gpt.py",
@@ -92,6 +139,252 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         found[MICRO] = strategy.micro_batch  # Megatron has no default for it
     wanted = {key: [] if value is REMOVED else words_of(key, value) for key, value in found.items()}
     return edited(source, options_in, wanted, strategy.num_gpus, OWNED)
+
+
+# Key of the training script among the settings of a launch script.
+SCRIPT = "script"
+RELEASE, ADDED = "release", "ModelOpt"
+
+
+def recognise(source: SourceText) -> bool:
+    """Return True if a file is a script or args file that runs Megatron."""
+    text = source.text
+    if "--" not in text or "\x00" in text:
+        return False
+    try:
+        (command, _), _ = options_in(source)
+        words = [word.text for word in command.words]
+    except InputError:
+        is_like = ".py" in text or first_line(text).startswith("--")
+        words = text.split() if is_like else []
+    num_options = sum(word.startswith("--") for word in words)
+    # Scripts of other trainers have a few such names too, as --seed.
+    return _num_known(words) >= max(2, 0.25 * num_options)
+
+
+def options_in(source: SourceText) -> Launches:
+    """Return the launches of Megatron in a file, with their options; raises InputError."""
+    return launches_in(
+        source,
+        _starts,
+        _options,
+        lambda launch: _num_known(entry.name for entry in launch[1]),
+        is_list=first_line(source.text).startswith("--"),
+        lacking="no command runs a training script with Megatron options",
+    )
+
+
+def _num_known(words: Iterable[str]) -> int:
+    options = load_options()
+    return sum(word.partition("=")[0] in options for word in words)
+
+
+def _starts(commands: Iterable[Command]) -> Iterator[Command]:
+    ends = (".py", "}/pretrain_gpt", "TRAIN_SCRIPT}")
+    for command in commands:
+        for at, each in enumerate(command.words):
+            if each.text.endswith(ends) and len(split_words(each)) == 1:
+                found = command.behind(at)
+                if _num_known(behind.text for behind in found.words):
+                    yield found
+                break
+
+
+def _options(words: Sequence[Word]) -> list[Entry]:
+    def most(name: str) -> int | None:
+        option = load_options().get(name)
+        if option is None or option.nargs:
+            return None
+        return int(option.takes_values)
+
+    return grouped(words, is_option, most)
+
+
+def read(source: SourceText) -> ParsedConfig:
+    """Understand a file; raises InputError where it runs no training script."""
+    reader = WordsReader(format=NAME, source=source)
+    lines = reader.lines
+    (arguments, options), _ = options_in(source)
+    strange = [Entry(word=word, name=word.text) for word in strays(arguments.words, options)]
+    known = load_options()
+    own = [each for each in options if each.name in known]
+    branches = () if arguments.is_list else branch_places(source.text)
+    reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
+    known_words = (each for each in strange if not each.word.unknown)
+    for _, found in groupby(known_words, key=lambda each: lines.at(each.word.start)):
+        first, *more = found
+        shown = " ".join(each.name for each in (first, *more))[:80]
+        text = f"words that belong to no option: {shown}" if more else ""
+        reader.report(first, "unknown_key", text or "a word that belongs to no option")
+    others = [each for each in (*options, *strange) if each.name not in known]
+    hidden = [each for each in others if each.word.unknown]
+    open_ones = [each for each in own if each.unknown and each.name in OWNED]
+    reader.note_open(open_ones + hidden)
+    script = arguments.program.text if arguments.program else ""
+    foreign = [each for each in options if each.name not in known and not each.word.unknown]
+    _report_unknown(reader, foreign, script)
+    if fork := _made_for(foreign):
+        # Of a file for another Megatron nothing is said but that.
+        said = tuple(one for one in reader.findings if one.kind == "made_for")
+        return ParsedConfig(
+            format=NAME,
+            path=source.path,
+            settings={},
+            decisions={},
+            findings=said,
+            made_for=fork,
+        )
+    launched = reader.take_launcher(arguments)
+    # Variables of a launch script by their own names, and the training script.
+    reader.settings |= launched | variables(arguments.environment, lines)
+    if arguments.program is not None:
+        line = lines.at(arguments.program.start)
+        reader.settings[SCRIPT] = Located(value=script, key=SCRIPT, line=line)
+    run_by = word(reader.settings, SCRIPT, "")
+    is_own = is_own_script(run_by)
+    return ParsedConfig(
+        format=NAME,
+        path=source.path,
+        settings=reader.settings,
+        decisions=decisions_of(reader.settings, processes(launched)),
+        findings=tuple(reader.findings),
+        left_open=left_open(reader.settings) | open_processes(reader.settings),
+        run_by="" if is_own else run_by.rpartition("/")[2],
+        own_model=described(reader.settings) if is_own else None,
+        traits=tuple(traits_of(reader.settings)),
+    )
+
+
+@cache
+def _elsewhere() -> dict[str, tuple[str, str]]:
+    """Whose an option is, and what stands for it in this release, by option."""
+    path = resources.files("planner.formats.megatron").joinpath("elsewhere.csv")
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    return {row["option"]: (row["of"], row["instead"]) for row in rows}
+
+
+def _made_for(entries: Sequence[Entry]) -> str:
+    """The Megatron whose options a file has where this release has none such; empty: this one."""
+    known = _elsewhere()
+    found = {known[each.name][0] for each in entries if each.name in known} - {ADDED}
+    forks = found - {RELEASE}
+    if forks:
+        return min(forks)
+    return f"another release of Megatron-LM than {VERSION}" if found else ""
+
+
+def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> None:
+    """Report unknown options: an error in Megatron-LM's own script, else one note for all."""
+    elsewhere, known = _elsewhere(), load_options()
+    first: dict[str, Entry] = {}
+    for entry in entries:
+        of, _ = elsewhere.get(entry.name, ("", ""))
+        if of != ADDED:
+            first.setdefault(entry.name, entry)
+    others = list(first.values())
+    if not others:
+        return
+    shown = listed([entry.name[:60] for entry in others])
+    if fork := _made_for(others):
+        there = [entry for entry in others if entry.name in elsewhere]
+        new = {entry.name: elsewhere[entry.name][1] for entry in there}
+        instead = [f"{name} is {option} today" for name, option in new.items() if option]
+        hint = f" ({listed(instead)})" if instead else ""
+        message = f"is for {fork}: {shown}{hint}; not judged by the rules of {VERSION}"
+        reader.report(there[0], "made_for", message, "note")
+    elif not is_own_script(script):
+        name = script.rpartition("/")[2][-60:]
+        message = f"{shown}: not in Megatron-LM {VERSION}; {name} may add them"
+        reader.report(others[0], "unknown_key", message, "note")
+    else:
+        # Names are compared with all options: of a file full of strange ones, the first 100.
+        near = [entry for entry in others[:100] if alike(entry.name, known, 0.9)]
+        far = [entry for entry in others if entry not in near]
+        if len(far) > 5:
+            # More than a few are one finding.
+            message = f"{len(far)} options that Megatron-LM {VERSION} does not have: "
+            message += listed([entry.name[:60] for entry in far])
+            reader.report(far[0], "unknown_key", message)
+            far = []
+        for entry in (*near, *far):
+            hint = did_you_mean(entry.name[:100], known)
+            release = f" of Megatron-LM {VERSION}"
+            message = f"unknown option{f'; {hint}' if hint else release}"
+            reader.report(entry, "unknown_key", message)
+
+
+def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, str] | None:
+    """The reading of a dump, and whose framework ran it; None where it is of an older form."""
+    degrees = {"tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size"}
+    if not given.keys() >= degrees | {"num_layers"}:
+        return None
+    words = {name: each for name, each in given.items() if each.value not in ("None", "")}
+    if _is_on(words, "checkpoint_activations"):
+        meant = {"granularity": "full", "method": "uniform", "num_layers": "1"}
+        place = words["checkpoint_activations"]
+        words |= {f"recompute_{name}": replace(place, value=text) for name, text in meant.items()}
+    settings = settings_of(words)
+    if "--group-query-attention" not in settings:
+        # Groups are printed where nothing is grouped, too.
+        settings.pop("--num-query-groups", None)
+    decisions = decisions_of(settings, _whole(words["world_size"]))
+    is_fork = _is_on(words, "deepspeed")
+    if is_fork:
+        profile = "megatron" if _is_on(words, "fp16") else "megatron-bf16"
+        decisions["profile"] = replace(words["deepspeed"], value=profile)
+        stage = words.get("zero_stage")
+        decisions |= {"zero_stage": _whole(stage)} if stage else {}
+    elif "transformer_impl" not in words:
+        # Releases before Transformer Engine.
+        decisions["profile"] = replace(words["world_size"], value="classic")
+    reading = ParsedConfig(
+        format=NAME,
+        path=path,
+        settings=settings,
+        decisions=decisions,
+        findings=(),
+        own_model=described(settings),
+        traits=tuple(traits_of(settings)),
+    )
+    return reading, "deepspeed" if is_fork else NAME
+
+
+def settings_of(words: Mapping[str, Located]) -> dict[str, Located]:
+    """Return values by option, of attributes that this release knows and whose texts are valid."""
+    found = {}
+    for name, each in words.items():
+        option = options_by_dest().get(name)
+        value = _value(option, each) if option else None
+        if option and value is not None:
+            found[option.name] = replace(each, value=value)
+    return found
+
+
+def _is_on(words: Mapping[str, Located], name: str) -> bool:
+    return name in words and words[name].value == "True"
+
+
+def _whole(place: Located) -> Located:
+    text = str(place.value)
+    is_number = text.isdecimal() and len(text) < 12
+    return replace(place, value=int(text) if is_number else text)
+
+
+def _value(option: Option, place: Located) -> SettingValue | None:
+    """The value of an option; None where the attribute changes nothing, or is of another kind."""
+    text = str(place.value)
+    if not option.takes_values:
+        return True if (text == "True") == (option.kind != "off") else None
+    found = re.fullmatch(r"[\[(](.*)[\])]", text)
+    words = text.split()
+    if not option.nargs:
+        words = [text]
+    elif found:
+        words = [each.strip(" '\"") for each in found[1].split(",")]
+    try:
+        return typed(option, words)
+    except ValueError:
+        return None
 
 
 RULES = (*rules_layout.rule, *rules_states.rule)

@@ -10,8 +10,7 @@ from typing import Any
 from planner.cost.context import Context
 from planner.formats.decision import KeyValue, which
 from planner.formats.format import DECISIONS, Located, ModelInFile
-from planner.formats.megatron.layout import pattern_text
-from planner.formats.megatron.options import MTP, alike, load_options, number
+from planner.formats.megatron.options import MTP, alike, load_options, number, pattern_text
 from planner.formats.settings import Settings, flag, given, word
 from planner.limits import MAX_LAYERS
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks

@@ -3,7 +3,6 @@
 from functools import partial
 from math import prod
 
-from planner.formats.megatron.layout import layout_problem, parse_layout
 from planner.formats.megatron.options import (
     CHUNK,
     CHUNKS,
@@ -18,6 +17,8 @@ from planner.formats.megatron.options import (
     TP,
     accounted,
     is_own_script,
+    layout_problem,
+    parse_layout,
 )
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations, first_of

@@ -15,7 +15,6 @@ from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, So
 from planner.formats.shell.edit import edited
 from planner.formats.torchtitan import keys, read
 from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, unlike_software
-from planner.formats.torchtitan.old import OLD, is_old
 from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
@@ -209,8 +208,8 @@ def problems(context: Context) -> Iterator[str]:
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """The file with the decisions that change; raises ExpressError, InputError."""
     refuse(keys.NAME, reasons(TABLE, context, strategy))
-    if is_old(source.text):
-        raise ExpressError(f"{source.path} {OLD}")
+    if read.is_old(source.text):
+        raise ExpressError(f"{source.path} {read.OLD}")
     read.refuse_processes(source, strategy.num_gpus)
     settings = keys.filled(read.read(source).settings)
     (_, entries), _ = read.entries_in(source)

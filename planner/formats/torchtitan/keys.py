@@ -1,21 +1,25 @@
-"""Options of torchtitan with their types, its configs with models and defaults.
+"""Options of torchtitan with their types, its configs with models and defaults, its pipelines.
 
 ``schema.json`` and ``configs.json`` are made from torchtitan's own classes by
-``scripts/torchtitan_keys``.
+``scripts/torchtitan_keys``. Pipelines: torchtitan/distributed/pipeline_parallel.py,
+torch/distributed/pipelining/schedules.py.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from itertools import count
 from typing import Any
 
 from planner.documents.schema import Schema, load_schema, wrongs
 from planner.formats.format import Located
 from planner.formats.settings import Settings, whole, word
+from planner.schedules.closed_form import chunk_layers
+from planner.spec.strategy import V_SHAPED, Strategy
 
 NAME = "torchtitan"
 POLICY = "activation_checkpoint"
@@ -170,3 +174,82 @@ def words_of(key: str, value: Any) -> tuple[str, ...]:  # noqa: ANN401
         return (f"--{key}", str(value))
     lists = value if takes_several(options()[key]) else [value]
     return (f"--{key}", *map(",".join, lists))
+
+
+# By the planner's name; interleaved is 1f1b with several chunks per stage.
+SCHEDULE_NAMES = {
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "gpipe": "GPipe",
+    "zb-interleaved": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+OTHER_SCHEDULES = ("LoopedBFS", "PipelineScheduleSingle", "PipelineScheduleMulti")
+# Schedules with one chunk per stage.
+SINGLE = ("1f1b", "gpipe")
+MAX_PARTS = 100_000
+
+
+def schedule_named(name: str) -> str:
+    """The planner's name of a schedule; ``other``: torch has it, empty: there is none."""
+    by_name = {theirs.lower(): ours for ours, theirs in SCHEDULE_NAMES.items()}
+    others = {theirs.lower(): "other" for theirs in OTHER_SCHEDULES}
+    return {**others, **by_name}.get(name.lower(), "")
+
+
+def parts_of(strategy: Strategy) -> list[list[str]]:
+    """Names of the modules of every model part, from embedding to head."""
+    numbers = count()
+    counts: Sequence[int] = chunk_layers(strategy.layers_per_stage, strategy.vpp)
+    if strategy.vpp > 1 and strategy.schedule in V_SHAPED:
+        halves = [layers // 2 for layers in strategy.layers_per_stage]
+        counts = [*halves, *reversed(halves)]
+    parts = [[f"layers.{next(numbers)}" for _ in range(layers)] for layers in counts]
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "lm_head"]
+    return parts
+
+
+def layers_in(part: Sequence[str]) -> list[int]:
+    """Numbers of the layers that a model part names."""
+    matches = (re.fullmatch(r"layers\.(\d{1,6})", name, re.ASCII) for name in part)
+    return [int(match[1]) for match in matches if match]
+
+
+def num_parts(
+    num_layers: int,
+    pp: int,
+    schedule: str,
+    per_part: int | None,
+    first: int,
+    last: int,
+) -> int:
+    """Return the number of model parts torchtitan makes where they are not listed."""
+    if per_part:
+        return -(-(num_layers + first + last) // per_part)
+    return pp if schedule in SINGLE else 2 * pp
+
+
+def default_counts(num_layers: int, parts: int, first: int, last: int) -> list[int] | None:
+    """Layers of every part where they are not listed; None where torchtitan refuses them.
+
+    The embedding weighs as much as ``first`` layers, the head as ``last``.
+    """
+    if not 1 <= parts <= MAX_PARTS:
+        return None
+    base, extra = divmod(num_layers + first + last, parts)
+    if parts == 1:
+        return [num_layers]
+    if base == 0 or max(first, last) > base:
+        return None
+    weights = [first, *([0] * (parts - 2)), last]
+    wanted = [base + (i < extra) - weight for i, weight in enumerate(weights)]
+    if sum(wanted) != num_layers or min(wanted) < 0:
+        return None
+    return wanted
+
+
+def splits_backward(schedule: str) -> bool:
+    """Return True if torch runs a schedule only without compiled blocks."""
+    return schedule.startswith(("zb", "dualpipe"))

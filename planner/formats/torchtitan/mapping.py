@@ -12,20 +12,19 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     decided_in,
-    derived,
     nothing,
     of_key,
     says,
-    several,
     stated,
+    told,
     unless,
 )
 from planner.formats.format import ALL, DECISIONS, Located
-from planner.formats.settings import Settings, decided, flag, whole, word
+from planner.formats.rules import Refused
+from planner.formats.settings import Settings, decided, flag, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, config_of, filled
-from planner.formats.torchtitan.layout import PIPELINE, of_pipeline, splits_backward
-from planner.spec.strategy import PLACEMENT_NAMES, Strategy
+from planner.spec.strategy import PLACEMENT_NAMES, V_SHAPED, Strategy
 
 OFFLOADS = ("none", "optimizer+parameters:host")
 IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
@@ -34,10 +33,6 @@ MODULE_SETS = {
     "current": "every_second_matmul_fused_qkv_compiled",
     "eager": "every_second_matmul_fused_qkv",
 }
-_EXPERTS = (
-    "etp {s.etp} with ep {s.ep} and tp {s.tp}: torchtitan's experts are whole under expert "
-    "parallelism, else split as other layers are; needs "
-)
 POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
 
 
@@ -97,6 +92,26 @@ def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
         yield f"tp {tp}: torchtitan splits the {kv_heads} key and value heads whole"
 
 
+def _unlike_experts(_: Context, strategy: Strategy) -> Refused:
+    ep, etp, tp = strategy.ep, strategy.etp, strategy.tp
+    needed = 1 if ep > 1 else tp
+    whole_or_split = "whole under expert parallelism, else split as other layers are"
+    given = f"etp {etp} with ep {ep} and tp {tp}: torchtitan's experts are {whole_or_split}"
+    return {f"{given}; needs {needed}": etp != needed}
+
+
+def _unlike_offload(_: Context, strategy: Strategy) -> Refused:
+    offload, percent = strategy.offload, strategy.offload_percent
+    return {
+        f"offload {offload}: torchtitan offloads all states to the host, or none": (
+            offload not in OFFLOADS
+        ),
+        f"offload of {percent} %: torchtitan offloads all states": (
+            offload == OFFLOADS[1] and percent != 100
+        ),
+    }
+
+
 def _of_shards(settings: Settings) -> Decided:
     shards = whole(settings, option.SHARD, 0)
     replicas, *others = (
@@ -106,6 +121,11 @@ def _of_shards(settings: Settings) -> Decided:
     if shards > 0 and ranks > 0:
         yield "dp", option.SHARD, shards * replicas
         yield "num_gpus", option.SHARD, shards * ranks
+
+
+def _of_experts(settings: Settings) -> Decided:
+    if option.degree(settings, "ep") > 1 and option.degree(settings, "tp") > 1:
+        yield "etp", option.DEGREES["ep"], 1
 
 
 def _stage(settings: Settings) -> int:
@@ -136,27 +156,19 @@ def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     is_on = context.traits.profile == "current"
     profile = f"profile {context.traits.profile}"
     is_ring = context.traits.overlap.tensor_parallel_overlap == "ring"
-    is_split = splits_backward(strategy.schedule)
-    yield KeyValue(key="compile.enable", value=is_on, why=profile, is_assumed=not is_split)
-    if is_on:
-        yield KeyValue(
-            key="compile.components",
-            value=["model", "loss"],
-            why=f"{profile}: blocks and loss",
-            is_assumed=True,
-        )
-    yield KeyValue(
-        key=option.ASYNC_TP,
-        value=is_on and is_ring and strategy.tp > 1,
-        why="products in chunks beside the transfers of tensor parallelism",
-        is_assumed=not is_split,
-    )
-    yield KeyValue(
-        key=option.SPMD_BACKEND,
-        value="partial_dtensor",
-        why="torch 2.13 cannot shard what the default backend makes",
-        is_assumed=True,
-    )
+    is_split = option.splits_backward(strategy.schedule)
+    beside = "products in chunks beside the transfers of tensor parallelism"
+    backend = "torch 2.13 cannot shard what the default backend makes"
+    parts = ["model", "loss"] if is_on else None
+    lines: dict[str, tuple[object, str, bool]] = {
+        "compile.enable": (is_on, profile, not is_split),
+        "compile.components": (parts, f"{profile}: blocks and loss", True),
+        option.ASYNC_TP: (is_on and is_ring and strategy.tp > 1, beside, not is_split),
+        option.SPMD_BACKEND: ("partial_dtensor", backend, True),
+    }
+    for key, (value, why, is_assumed) in lines.items():
+        if value is not None:
+            yield KeyValue(key=key, value=value, why=why, is_assumed=is_assumed)
 
 
 def policy_of(strategy: Strategy) -> str:
@@ -168,7 +180,7 @@ def policy_of(strategy: Strategy) -> str:
 
 
 def _of_policy(settings: Settings) -> Decided:
-    pipeline = {name: value for name, _, value in of_pipeline(settings)}
+    pipeline = {name: value for name, _, value in _of_pipeline(settings)}
     layers, policy = pipeline.get("layers_per_stage"), word(settings, POLICY)
     if layers is not None and policy in ("none", *POLICIES):
         none = (0,) * len(layers)
@@ -197,6 +209,78 @@ def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> 
         yield f"recomputation of {names}: its selective policy repeats {allowed}"
 
 
+def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
+    why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
+    is_free = strategy.pp == 1 and strategy.ep == 1
+    yield KeyValue(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
+    if strategy.pp > 1:
+        layers = ", ".join(map(str, strategy.layers_per_stage))
+        is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
+        schedule = option.SCHEDULE_NAMES["interleaved" if is_interleaved else strategy.schedule]
+        values = {
+            option.SCHEDULE: (schedule, f"schedule {strategy.schedule}"),
+            option.MICRO_BATCH: (strategy.micro_batch, "sequences per micro-batch"),
+            option.PARTS: (option.parts_of(strategy), f"layers per stage: {layers}"),
+        }
+        yield from told(values)
+
+
+def _of_pipeline(settings: Settings) -> Decided:
+    """Yield the decisions of settings on schedule, chunks and layers."""
+    pp = option.degree(settings, "pp")
+    num_layers = config_of(settings).model.get("num_layers", 0)
+    if pp == 1 and num_layers:
+        yield "layers_per_stage", "config", (num_layers,)
+    schedule = option.schedule_named(word(settings, option.SCHEDULE))
+    if pp < 2 or schedule in ("", "other"):
+        return
+    ours = "1f1b" if schedule == "interleaved" else schedule
+    yield "schedule", option.SCHEDULE, ours
+    # Layers of every model part, and the key that says so.
+    parts = given(settings, option.PARTS)
+    per_part = given(settings, option.LAYERS)
+    counts, key = [len(option.layers_in(part)) for part in parts or ()], option.PARTS
+    if parts is None and num_layers and pp <= option.MAX_PARTS and (per_part or 1) > 0:
+        first = whole(settings, option.FIRST_LESS, 0)
+        last = whole(settings, option.LAST_LESS, 0)
+        count = option.num_parts(num_layers, pp, schedule, per_part, first, last)
+        counts, key = option.default_counts(num_layers, count, first, last) or [], option.LAYERS
+    if not counts or len(counts) % pp:
+        return
+    if len(counts) > pp:
+        yield "vpp", key, len(counts) // pp
+    # The second parts of a V-shaped schedule go back from the last rank to the first.
+    if ours in V_SHAPED:
+        counts = [*counts[:pp], *reversed(counts[pp:])]
+    layers = tuple(sum(counts[rank::pp]) for rank in range(pp))
+    yield "layers_per_stage", key, layers
+
+
+def _unlike_pipeline(context: Context, strategy: Strategy) -> Refused:
+    schedule, number, pp = strategy.schedule, strategy.num_micro_batches, strategy.pp
+    if pp == 1:
+        chunks = f"schedule {schedule} with {strategy.vpp} chunks on one stage"
+        return {chunks: schedule != "1f1b" or strategy.vpp > 1}
+    stages, is_known = pp * strategy.vpp, schedule in option.SCHEDULE_NAMES
+    least = 1
+    if schedule == "dualpipe-v" or (schedule == "1f1b" and strategy.vpp == 1):
+        least = stages
+    rounds = max(1, number // pp)
+    has_rounds = strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")
+    is_split = option.splits_backward(schedule) and context.traits.profile == "current"
+    names = ", ".join(name for name in option.SCHEDULE_NAMES if name != "interleaved")
+    tied = f"pp {pp}: torchtitan does not pipeline models with tied embeddings"
+    eager = f"schedule {schedule}: torch runs it without compiled blocks (profile eager)"
+    given = f"{number} micro-batches: torch runs"
+    return {
+        tied: context.model.tied_embeddings,
+        f"schedule {schedule}: torchtitan has {names}": not is_known,
+        eager: is_known and is_split,
+        f"{given} {schedule} with {stages} at least": number < least,
+        f"{given} interleaved ones in {rounds} equal rounds": has_rounds and number % rounds,
+    }
+
+
 # In the order of the lines: the policy's word ends torchtitan's own options.
 TABLE: Table = (
     KeyMapping(
@@ -212,23 +296,10 @@ TABLE: Table = (
     _degree(
         "ep",
         "expert parallelism, over the ranks of tp, cp and the shards",
-        several(
-            unless(lambda _, s: s.ep > 1 and s.etp != 1, f"{_EXPERTS}1"),
-            unless(lambda _, s: s.ep == 1 and s.etp != s.tp, f"{_EXPERTS}{{s.tp}}"),
-        ),
+        _unlike_experts,
         option.CUDA_GRAPHS,
     ),
-    KeyMapping(
-        names=("etp",),
-        keys=(),
-        of=derived(
-            "etp",
-            option.DEGREES["ep"],
-            lambda found: (
-                1 if option.degree(found, "ep") > 1 and option.degree(found, "tp") > 1 else None
-            ),
-        ),
-    ),
+    KeyMapping(names=("etp",), keys=(), of=_of_experts),
     _degree("dp_replicate", "replicas of the sharding group"),
     KeyMapping(
         names=("dp", "num_gpus"),
@@ -266,16 +337,7 @@ TABLE: Table = (
         lambda _, s: s.offload != "none",
         "offload: {s.offload}",
         of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADS[1] if is_on else None),
-        cannot=several(
-            unless(
-                lambda _, s: s.offload not in OFFLOADS,
-                "offload {s.offload}: torchtitan offloads all states to the host, or none",
-            ),
-            unless(
-                lambda _, s: s.offload == OFFLOADS[1] and s.offload_percent != 100,
-                "offload of {s.offload_percent} %: torchtitan offloads all states",
-            ),
-        ),
+        cannot=_unlike_offload,
     ),
     of_key(
         "precision",
@@ -300,7 +362,16 @@ TABLE: Table = (
             "placement {s.placement}: torchtitan's mesh is " + PLACEMENT_NAMES[0],
         ),
     ),
-    PIPELINE,
+    KeyMapping(
+        names=("schedule", "vpp", "layers_per_stage"),
+        keys=(
+            *(option.SCHEDULE, option.SCHEDULE_CSV, option.MICRO_BATCH, option.PARTS),
+            *(option.LAYERS, option.FIRST_LESS, option.LAST_LESS, option.CUDA_GRAPHS),
+        ),
+        to=_pipeline_lines,
+        of=_of_pipeline,
+        cannot=_unlike_pipeline,
+    ),
     KeyMapping(
         names=(),
         keys=("compile.enable", "compile.components", option.ASYNC_TP, option.SPMD_BACKEND),

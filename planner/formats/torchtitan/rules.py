@@ -2,21 +2,18 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from math import prod
+from functools import partial
 
 from planner.formats.format import CheckContext, FormatRule, listed
 from planner.formats.rules import ConfigView, Refused, Rules
 from planner.formats.settings import Settings
 from planner.formats.torchtitan import keys as key
-from planner.formats.torchtitan import layout
 from planner.formats.torchtitan.keys import POLICY, SELECTORS, Config, config_of, filled
-from planner.formats.torchtitan.old import RELEASE
+from planner.formats.torchtitan.read import RELEASE
 from planner.spec.strategy import V_SHAPED
 
 BALANCER = "parallelism.context_parallel_load_balancer"
 PP, EP, CP = (key.DEGREES[name] for name in ("pp", "ep", "cp"))
-# Degrees that make the processes with that of the shards.
-_OTHERS = ("dp_replicate", "cp", "tp", "pp")
 _CONFIGS = "torchtitan/config/configs.py"
 _DIMS = "torchtitan/distributed/parallel_dims.py"
 _TRAINER = "torchtitan/trainer.py"
@@ -27,17 +24,27 @@ _SCHEDULES = "torch/distributed/pipelining/schedules.py"
 _UNCHECKED = "not checked: torchtitan/"
 
 
+class Degree:
+    """A degree by the name in Strategy."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, file: "TorchtitanView", _: type) -> int:
+        """The number of the file or of its config."""
+        return key.degree(file.settings, self.name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TorchtitanView(ConfigView):
     """A file of this release, with the config's defaults, which have no line."""
 
+    tp, pp, cp, ep = Degree("tp"), Degree("pp"), Degree("cp"), Degree("ep")
+    dp_replicate = Degree("dp_replicate")
+
     def spelled(self, key: str) -> str:
         """An option as the file spells it."""
         return super().spelled(key) if key in self.settings else f"--{key}"
-
-    def degree(self, name: str) -> int:
-        """A degree by the name in Strategy."""
-        return key.degree(self.settings, name)
 
     def model(self, name: str) -> int:
         """A size of the model by the name in ModelSpec; 0 where it is not known."""
@@ -53,7 +60,7 @@ class TorchtitanView(ConfigView):
     @property
     def others(self) -> int:
         """All degrees but the shards, which make up the processes with them."""
-        return prod(map(self.degree, _OTHERS))
+        return self.dp_replicate * self.cp * self.tp * self.pp
 
     @property
     def shards(self) -> int:
@@ -66,7 +73,7 @@ class TorchtitanView(ConfigView):
     @property
     def expert_ranks(self) -> int:
         """Ranks that expert parallelism is taken from."""
-        return self.shards * self.degree("cp") * self.degree("tp")
+        return self.shards * self.cp * self.tp
 
     @property
     def compiles_blocks(self) -> bool:
@@ -74,14 +81,9 @@ class TorchtitanView(ConfigView):
         return bool(self["compile.enable"]) and "model" in self["compile.components"]
 
     @property
-    def pp(self) -> int:
-        """Stages of the pipeline."""
-        return self.degree("pp")
-
-    @property
     def schedule(self) -> str:
         """The planner's name of the schedule; empty: torch has none of that name."""
-        return layout.schedule_named(str(self[key.SCHEDULE]))
+        return key.schedule_named(str(self[key.SCHEDULE]))
 
     @property
     def parts(self) -> int:
@@ -92,7 +94,7 @@ class TorchtitanView(ConfigView):
             return len(listed)
         if per_part is not None and (per_part < 1 or not layers):
             return 0
-        return layout.num_parts(
+        return key.num_parts(
             layers,
             self.pp,
             self.schedule,
@@ -125,6 +127,7 @@ def of_pipeline(settings: Settings, world: CheckContext) -> TorchtitanView | Non
 
 
 rule, pipelined = Rules(of_release), Rules(of_pipeline)
+in_trainer = partial(rule, _TRAINER)
 
 
 rule(
@@ -148,7 +151,8 @@ def degrees_are_positive(file: TorchtitanView) -> list[str]:
 @rule(_DIMS, key.SHARD)
 def degrees_make_world(file: TorchtitanView) -> Refused:
     """Replicas x shards x cp x tp x pp are the processes."""
-    names = [key.SHARD, *(key.DEGREES[name] for name in _OTHERS)]
+    # All degrees but that of experts, which are taken from the others.
+    names = {key.SHARD, *key.DEGREES.values()} - {EP}
     is_stated = all(file.settings[name].line for name in names)
     is_known = file.config.is_known or is_stated
     shards, others, wanted = file.shards, file.others, file.num_gpus
@@ -162,14 +166,14 @@ rule(
     EP,
     "experts_fit_shards",
     "{given} given; needs a divisor of shards x cp x tp = {file.expert_ranks}",
-    lambda file: file.degree("ep") > 1 and file.expert_ranks % file.degree("ep") > 0,
+    lambda file: file.ep > 1 and file.expert_ranks % file.ep > 0,
 )
 
 
 @rule.unenforced(f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks", EP)
 def experts_are_whole(file: TorchtitanView) -> Refused:
     """Expert parallelism divides the experts."""
-    ep, experts = file.degree("ep"), file.model("num_experts")
+    ep, experts = file.ep, file.model("num_experts")
     return {f"{ep} given; needs a divisor of {experts} experts": ep > 1 and experts % ep}
 
 
@@ -178,9 +182,7 @@ rule.unenforced(
     EP,
     "experts_exist",
     "{given} given; the model has no experts",
-    lambda file: (
-        file.degree("ep") > 1 and file.model("num_layers") > 0 and not file.model("num_experts")
-    ),
+    lambda file: file.ep > 1 and file.model("num_layers") > 0 and not file.model("num_experts"),
     severity="warning",
 )
 
@@ -188,7 +190,7 @@ rule.unenforced(
 @rule(_DECODER, key.DEGREES["tp"])
 def tp_divides_heads(file: TorchtitanView) -> Refused:
     """Tensor parallelism divides query heads and heads of keys and values."""
-    tp = file.degree("tp")
+    tp = file.tp
     heads, groups = file.model("num_heads"), file.model("num_kv_heads")
     needed = f"{tp} given; needs a divisor of"
     return {
@@ -197,11 +199,11 @@ def tp_divides_heads(file: TorchtitanView) -> Refused:
     }
 
 
-@rule(_TRAINER, "training.seq_len")
+@in_trainer("training.seq_len")
 def sequence_is_divided(file: TorchtitanView) -> Refused:
     """The sequence is cut into tp pieces under sequence parallelism, 2 x cp under cp."""
-    cp, length = file.degree("cp"), file["training.seq_len"]
-    tp = file.degree("tp") if file[key.SEQUENCE_PARALLEL] else 1
+    cp, length = file.cp, file["training.seq_len"]
+    tp = file.tp if file[key.SEQUENCE_PARALLEL] else 1
     pieces = tp * (2 * cp if cp > 1 else 1)
     return {f"{length} given; needs a multiple of {pieces}": pieces > 1 and length % pieces}
 
@@ -215,17 +217,16 @@ rule(
 )
 
 
-@rule(_TRAINER, key.GLOBAL_BATCH)
+@in_trainer(key.GLOBAL_BATCH)
 def batch_is_divided(file: TorchtitanView) -> Refused:
     """The global batch is a multiple of the local one times data parallelism."""
     total, local = file[key.GLOBAL_BATCH], file[key.LOCAL_BATCH]
-    step = local * file.degree("dp_replicate") * file.shards
+    step = local * file.dp_replicate * file.shards
     is_uneven = total >= 0 and step > 0 and (total == 0 or total % step)
     return {f"{total} given; needs a multiple of {local} x data parallelism = {step}": is_uneven}
 
 
-rule(
-    _TRAINER,
+in_trainer(
     key.CUDA_GRAPHS,
     "graphs_without_pipeline",
     "not set with {file.pp} pipeline stages; needs to be",
@@ -233,10 +234,10 @@ rule(
 )
 
 
-@rule(_TRAINER, key.CUDA_GRAPHS)
+@in_trainer(key.CUDA_GRAPHS)
 def graphs_without_experts(file: TorchtitanView) -> Refused:
     """CUDA graphs are switched off where expert parallelism waits for the host."""
-    ep, dispatcher = file.degree("ep"), file.config.dispatcher
+    ep, dispatcher = file.ep, file.config.dispatcher
     waits = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
     message = f"not set with expert parallelism {ep} over {dispatcher}; needs to be"
     return {message: ep > 1 and dispatcher in waits and not file[key.CUDA_GRAPHS]}
@@ -250,23 +251,20 @@ rule(
     lambda file: not file.compiles_blocks,
     on=key.ASYNC_TP,
 )
-rule(
-    _TRAINER,
+in_trainer(
     POLICY,
     "budget_is_compiled",
     "memory-budget given; needs --compile.enable and model among its components",
     lambda file: file[POLICY] == "memory_budget" and not file.compiles_blocks,
 )
-rule(
-    _TRAINER,
+in_trainer(
     "debug.spmd_typechecking",
     "type_checks_without_pipeline",
     "set with {file.pp} pipeline stages; needs one stage",
     lambda file: file.pp > 1 and file[key.SPMD_BACKEND] == "spmd_types",
     on="debug.spmd_typechecking",
 )
-rule(
-    _TRAINER,
+in_trainer(
     "debug.batch_invariant",
     "batches_may_vary",
     "set; training needs it to be off",
@@ -277,14 +275,14 @@ rule(
     CP,
     "context_needs_flex",
     "{given} given; the config's attention ({file.config.attention}) allows 1",
-    lambda file: file.degree("cp") > 1 and file.config.attention == "VarlenAttention",
+    lambda file: file.cp > 1 and file.config.attention == "VarlenAttention",
 )
 rule.unenforced(
     "not checked at the start: torchtitan/distributed/context_parallel/api.py, first step",
     BALANCER,
     "balancer_is_known",
     "{given!r} given; allowed are headtail, ptrr, None",
-    lambda file: file.degree("cp") > 1 and file[BALANCER] not in ("headtail", "ptrr", "", None),
+    lambda file: file.cp > 1 and file[BALANCER] not in ("headtail", "ptrr", "", None),
 )
 rule(
     _CONFIGS,
@@ -293,8 +291,7 @@ rule(
     "empty; allowed are headtail, ptrr, None",
     lambda file: file[BALANCER] == "",
 )
-rule(
-    _TRAINER,
+in_trainer(
     key.MICRO_BATCH,
     "micro_batch_is_positive",
     "{given} given; needs 1 or more",
@@ -312,7 +309,7 @@ pipelined(
     key.SCHEDULE,
     "schedule_is_known",
     "{given!r} given; allowed are "
-    + ", ".join((*layout.SCHEDULE_NAMES.values(), *layout.OTHER_SCHEDULES)),
+    + ", ".join((*key.SCHEDULE_NAMES.values(), *key.OTHER_SCHEDULES)),
     lambda file: not file.schedule,
 )
 pipelined(
@@ -337,7 +334,7 @@ def stages_fit_schedule(file: TorchtitanView) -> Refused:
     is_computed = file[key.PARTS] is None and file[key.LAYERS]
     if not (is_computed and each) or rest or file.schedule in ("", "other"):
         return {}
-    is_single = file.schedule in layout.SINGLE
+    is_single = file.schedule in key.SINGLE
     return {
         f"{each} model parts per rank; the schedule takes 1": is_single and each > 1,
         f"{each} model part per rank; the schedule needs 2": not is_single and each < 2,
@@ -349,7 +346,7 @@ pipelined.unenforced(
     key.PARTS,
     "listed_parts_fit_schedule",
     "{file.parts} model parts; the schedule takes one per rank, {file.pp}",
-    lambda file: len(file[key.PARTS] or ()) > file.pp and file.schedule in layout.SINGLE,
+    lambda file: len(file[key.PARTS] or ()) > file.pp and file.schedule in key.SINGLE,
 )
 
 
@@ -384,7 +381,7 @@ pipelined.unenforced(
     key.SCHEDULE,
     "split_backward_is_eager",
     "{given} given with compiled blocks; needs --compile.no-enable",
-    lambda file: file.compiles_blocks and layout.splits_backward(file.schedule),
+    lambda file: file.compiles_blocks and key.splits_backward(file.schedule),
     severity="warning",
 )
 
@@ -396,7 +393,7 @@ def stage_weights_fit(file: TorchtitanView) -> Refused:
     first, last = file[key.FIRST_LESS], file[key.LAST_LESS]
     is_computed = layers and parts and file[key.PARTS] is None
     given = f"{parts} model parts of {layers} layers, embedding {first} and head {last}"
-    is_refused = is_computed and layout.default_counts(layers, parts, first, last) is None
+    is_refused = is_computed and key.default_counts(layers, parts, first, last) is None
     return {f"{given}; a part needs a layer and its weight": is_refused}
 
 
@@ -406,7 +403,7 @@ def parts_hold_all_layers(file: TorchtitanView) -> Refused:
     layers = file.model("num_layers")
     counts = Counter[int]()
     for part in file[key.PARTS] or ():
-        counts.update(layout.layers_in(part))
+        counts.update(key.layers_in(part))
     wrong = [layer for layer in range(layers) if counts[layer] != 1]
     wrong += [layer for layer in counts if layer >= layers]
     names = listed([f"layers.{layer}" for layer in wrong])

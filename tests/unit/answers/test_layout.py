@@ -6,7 +6,7 @@ from contexts import context_of
 from planner.answers.layout import default_chunks, layout_chunks, requested, resolve
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.formats.megatron.layout import per_stage
+from planner.formats.megatron.options import per_stage
 from planner.frameworks.settings import with_optimizer
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, STRATEGY_FIELDS, Strategy

@@ -11,8 +11,8 @@ from planner.catalog.models import catalog_name, load_model
 from planner.check.check import check_file
 from planner.check.result import FileResult
 from planner.formats.format import SourceText
+from planner.formats.megatron.format import read
 from planner.formats.megatron.model import described
-from planner.formats.megatron.read import read
 from planner.query.from_file import Request
 from planner.query.values import Values, model_mismatches
 

@@ -16,7 +16,7 @@ import pytest
 
 from planner.formats.format import SourceText
 from planner.formats.megatron.decisions import OWNED
-from planner.formats.megatron.read import options_in
+from planner.formats.megatron.format import options_in
 
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
 SHAPE = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.formats.megatron.layout import (
+from planner.formats.megatron.options import (
     chunks_of,
     even_chunks,
     given_ends,

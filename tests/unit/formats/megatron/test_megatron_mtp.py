@@ -8,7 +8,7 @@ from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.formats.format import SourceText
-from planner.formats.megatron.layout import layout_text
+from planner.formats.megatron.options import layout_text
 from planner.formats.registry import load_format
 from planner.query.from_file import Job
 from planner.query.layout import complete
