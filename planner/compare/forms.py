@@ -14,7 +14,7 @@ from re import Pattern
 from typing import Any, Literal
 
 from planner.errors import InputError
-from planner.formats.bridge.read import read_dumped as read_bridge
+from planner.formats.bridge.format import read_dumped as read_bridge
 from planner.formats.format import Located, ParsedConfig, SourceText
 from planner.formats.megatron.format import read_dumped as read_megatron
 from planner.formats.registry import load_format

@@ -11,8 +11,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from planner.formats.bridge.format import overrides_in
 from planner.formats.bridge.keys import OPTIONS, PRECISION
-from planner.formats.bridge.read import overrides_in
 from planner.formats.format import DECISIONS, ParsedConfig, SourceText
 from planner.formats.megatron.decisions import OWNED
 from planner.formats.megatron.format import options_in

@@ -1,140 +1,235 @@
-"""The format ``bridge``: recipe overrides of Megatron-Bridge, and its rules.
+"""The format ``bridge``: recipe overrides of Megatron-Bridge, a file or a launch script of them.
 
-Of a plan all that a recipe may set is written, into a file what changes. The decisions are those of
-Megatron's table; here stands how Bridge says them otherwise.
+Of a plan all that a recipe may set is written, into a file what changes.
 """
 
-import csv
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib import resources
 from itertools import chain
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.bridge import keys
-from planner.formats.bridge.adapters import PEFT, Override, adapter_overrides, packing
-from planner.formats.bridge.read import NAME, overrides_in, read, recognise
-from planner.formats.decision import (
-    KeyValue,
-    Table,
-    lines_of,
-    nothing,
-    reasons,
-    refuse,
-    which,
-    wrong_profile,
+from planner.formats.bridge.keys import DROPOUT, NULL, PEFT, RANK, Override
+from planner.formats.bridge.mapping import (
+    BESIDE,
+    RELEASE,
+    TABLE,
+    TITLE,
+    adapter_overrides,
+    beside,
+    gradients_apart,
+    lines_by_option,
+    packing,
+    problems,
+    recipe_of,
+    text_of,
+    unbuilt,
+    unsaid,
 )
+from planner.formats.decision import refuse
 from planner.formats.format import (
     CheckContext,
     Emitted,
     ExplainedKey,
     Format,
     FormatRule,
+    Located,
     OutputFile,
+    ParsedConfig,
+    Severity,
     SourceText,
     Violation,
 )
 from planner.formats.megatron import decisions, runtime
-from planner.formats.megatron.decisions import SHARDING, optimizer_problems
-from planner.formats.megatron.decisions_layout import SCHEDULE, selected_modules
+from planner.formats.megatron.decisions import decisions_of, left_open
+from planner.formats.megatron.decisions_layout import SCHEDULE
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
-from planner.formats.megatron.model import SIZES, shape_reasons
-from planner.formats.megatron.options import CHUNKS, ETP, load_options, row, words_of
-from planner.formats.settings import Settings
+from planner.formats.megatron.format import settings_of
+from planner.formats.megatron.model import SIZES
+from planner.formats.megatron.options import ETP, options_by_dest
+from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
+from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
+from planner.formats.settings import Settings, decided
 from planner.formats.shell.edit import edited
-from planner.spec.model import ModelSpec
-from planner.spec.strategy import PLACEMENT_NAMES, Strategy
-from planner.spec.training import FULL, Training
+from planner.formats.shell.launch import open_processes, processes
+from planner.formats.shell.options import Entry, Launches, WordsReader, launches_in
+from planner.formats.shell.word import Command, Word
+from planner.spec.strategy import Strategy
+from planner.spelling import alike, did_you_mean
 
-RELEASE = "0.6.2"
-
-
-@cache
-def recipes() -> Sequence[Mapping[str, str]]:
-    """Rows of the table: the recipe and its model's sizes by the names of a model file."""
-    path = resources.files(__package__).joinpath("recipes.csv")
-    return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+NAME = "bridge"
+_OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 
 
-def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
-    """The recipe of the model, of several the one for sequences as long; empty: there is none.
-
-    Models that differ in how positions are scaled, not in sizes, share recipes.
-    """
-    own = dict(vars(model))
-    if model.moe:
-        own |= vars(model.moe)
-    shape = {key: str(value) for key, value in own.items()}
-    sizes = recipes()[0].keys() - {"recipe", "adapters", "max_seq_len"}
-    wanted = {key: shape.get(key, "") for key in sizes}
-    fitting = [row for row in recipes() if row.items() >= wanted.items()]
-    if not fitting:
-        return ""
-    nearest = min(fitting, key=lambda row: row["max_seq_len"] != shape["max_seq_len"])
-    return nearest["adapters" if training.is_frozen else "recipe"]
+def recognise(source: SourceText) -> bool:
+    """Return True if a file has overrides of decisions, or runs a recipe with any override."""
+    text = source.text
+    # Overrides of NeMo before Megatron-Bridge.
+    is_other = re.search(r"\s\+{0,2}(?:trainer|exp_manager)\.\w+=", text)
+    if is_other or source.path.endswith((".yaml", ".yml")):
+        return False
+    # A key of the model may be mistyped.
+    has_keys = re.search(r"\s\+{0,2}(?:model|train)\.\w+=", text) is not None
+    runs_recipe = "run_recipe.py" in text and has_keys
+    is_told = any(
+        key.startswith(("model.", "train.")) and f"{key}=" in text for key in keys.OPTIONS
+    )
+    return (runs_recipe or is_told) and "\x00" not in text
 
 
-def unbuilt(context: Context) -> Iterator[str]:
-    """Return why no recipe builds the model: there is none, and Megatron's GPT model is another."""
-    found = () if recipe_of(context.model) else shape_reasons(context)
-    return (f"{reason}, and Megatron-Bridge {RELEASE} has no recipe of it" for reason in found)
+def overrides_in(source: SourceText) -> Launches:
+    """Return the launches in a file, with their overrides; raises InputError."""
+    # Behind comments.
+    first = re.match(r"\s*(?:#[^\n]*\n\s*)*['\"]?\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=", source.text)
+    return launches_in(
+        source,
+        _starts,
+        _overrides,
+        lambda launch: len(launch[1]),
+        is_list=first is not None and keys.is_known(first[1]),
+        lacking="no command has overrides such as model.KEY=VALUE",
+    )
 
 
-TITLE = "Megatron-Bridge"
-_CAPACITY = f"{runtime.CAPACITY} {runtime.PADS}"
-_EXCHANGE = "--overlap-moe-expert-parallel-comm --delay-wgrad-compute"
-TABLE: Table = (
-    *decisions.TABLE,
-    row("expert_exchange", _EXCHANGE, runtime.exchange_choices, runtime.of_exchange),
-    row("", _CAPACITY, runtime.capacity_choices, nothing),
-)
-# Options that are stated only where a plan needs them.
-_BESIDE = f"--ckpt-format --use-precision-aware-optimizer --mtp-num-layers {_EXCHANGE} {_CAPACITY}"
+def _starts(commands: Iterable[Command]) -> Iterator[Command]:
+    for each in commands:
+        launcher = (*each.launcher, *each.words)
+        program = next((word for word in each.words if word.text.endswith(".py")), None)
+        yield replace(each, launcher=launcher, program=program)
 
 
-def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
-    """Every decision that no override expresses."""
-    yield from reasons(TABLE, context, strategy)
-    yield from _unnamed(context)
-    yield from which(runtime.gradient_reasons(context, strategy))
-    if strategy.zero_stage < 2:
-        return
-    states, placement = context.traits.states, strategy.placement
-    held = states.zero2_gradient_bytes or states.gradient_bytes
-    if held != 2:
-        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
-    if placement != PLACEMENT_NAMES[0]:
-        yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
+def _overrides(words: Sequence[Word]) -> list[Entry]:
+    found: list[Entry] = []
+    for word in words:
+        match = _OVERRIDE.fullmatch(word.text)
+        # These stand without a field: a name, or nothing.
+        if match and ("." in match[2] or match[2] in (keys.PRECISION, PEFT)):
+            found.append(Entry(word=word, name=match[2], joined=match[3]))
+    return found
 
 
-def problems(context: Context) -> Iterator[str]:
-    """Yield what cannot be expressed whatever the layout: the model, precision and optimizer."""
-    yield from unbuilt(context)
-    yield from optimizer_problems(context)
-    yield from _unnamed(context)
-    yield from wrong_profile(context, ("nanotron", "llm.c", "classic", "zero-bubble"), TITLE)
+def read(source: SourceText) -> ParsedConfig:
+    """Understand a file; raises InputError where it holds no override."""
+    (arguments, found), _ = overrides_in(source)
+    reader = WordsReader(format=NAME, source=source)
+    reader.take(found, _value)
+    for each in found:
+        if not keys.is_known(each.name):
+            reader.report(each, "unknown_key", *_unknown(each.name))
+        elif each.name.startswith(f"{PEFT}.") and not each.word.text.startswith("+"):
+            message = f"is in no recipe that overrides see: ++{each.name} adds it"
+            reader.report(each, "unknown_key", message, "error")
+    open_ones = [each for each in found if each.unknown and each.name in keys.OPTIONS]
+    reader.note_open(open_ones)
+    of_recipe = _of_recipe(arguments.launcher, reader.settings)
+    reader.settings |= of_recipe
+    parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
+    recipe = ""
+    if keys.NAMED in parts[:-1]:
+        recipe = parts[parts.index(keys.NAMED) + 1]
+    training, unpriced = keys.read_adapters(recipe, reader.settings)
+    launched = reader.take_launcher(arguments)
+    options = keys.as_options(reader.settings)
+    decisions = decisions_of(options, processes(launched))
+    # These are the recipe's where a file leaves them out, not Megatron's default.
+    left = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
+    for name, key in left.items():
+        if key not in reader.settings:
+            decisions.pop(name, None)
+    traits = list(traits_of(options))
+    if training:
+        decisions["profile"] = replace(reader.settings[RANK], value=NAME)
+        dropout = reader.settings.get(DROPOUT)
+        none = ("0", "0.0", *NULL)
+        if dropout is not None and str(dropout.value).lower() not in none:
+            traits.append(("kernels.adapter_dropout", True))
+    stated = dict(of_recipe)
+    for each in open_ones:
+        stated[each.name] = reader.settings[each.name]
+    by_option = {keys.OPTIONS[key]: each for key, each in stated.items() if key in keys.OPTIONS}
+    return ParsedConfig(
+        format=NAME,
+        path=source.path,
+        settings=reader.settings | launched,
+        decisions=decisions,
+        findings=tuple(reader.findings),
+        traits=tuple(traits),
+        training=training,
+        unpriced=unpriced,
+        left_open=left_open(by_option) | open_processes(launched),
+    )
 
 
-def _unnamed(context: Context) -> Iterator[str]:
-    """Yield what Megatron has an option for, and Bridge no name."""
-    precision, optimizer = context.job.precision, context.traits.optimizer.name
-    if precision not in keys.PRECISIONS:
-        yield f"precision: {precision}; allowed are {', '.join(keys.PRECISIONS)}"
-    if optimizer == "adam-bf16":
-        yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
+def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
+    """Return an entry for the recipe named, and one per degree it sets and nothing overrides."""
+    if not any(word.text.startswith(keys.NAMED) for word in words):
+        return {}
+    found = {keys.NAMED: Located(value=True, key=keys.NAMED)}
+    for name in ("tensor_model", "pipeline_model", "context", "expert_model"):
+        key = f"model.{name}_parallel_size"
+        if key not in settings:
+            found[key] = Located(key=key)
+    return found
 
 
-def _lines(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
-    """Return a plan in Megatron's options, by key; chunks of a stage are given by number."""
-    lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
-    lines.pop("--num-layers-per-virtual-pipeline-stage", None)
-    if strategy.vpp > 1:
-        lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
-    return lines
+def _unknown(key: str) -> tuple[str, Severity]:
+    """Return what is wrong with an unknown key; models of some recipes have further ones."""
+    if key.startswith("model.") and not alike(key, keys.OPTIONS, 0.85):
+        return "is no key of Megatron's models; the recipe's own may have it", "warning"
+    hint = did_you_mean(key[:100], [*keys.OPTIONS, keys.PRECISION])
+    # A message lists the first few groups only.
+    groups = ", ".join(keys.GROUPS.split()[:8])
+    return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
+
+
+def _value(each: Entry) -> object:
+    """Return the value that an override sets; raise ValueError with what is wrong with it."""
+    text = each.joined or ""
+    if each.name in keys.OPTIONS:
+        return keys.option_value(each.name, text)
+    if each.name.startswith(f"{PEFT}."):
+        return keys.adapter_value(each.name, text)
+    if each.name == keys.FP32_GRADIENTS:
+        return keys.switch(text.strip("'\""))
+    if each.name == "model.num_query_groups":
+        is_small = text.isascii() and text.isdigit() and len(text) < 9
+        return int(text) if is_small else None
+    return text
+
+
+def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
+    """The reading of what is printed, by ``group.field``; None where it is not whole."""
+    heads = "model.num_attention_heads"
+    if not given.keys() >= {heads, "model.num_layers", "train.micro_batch_size"}:
+        return None
+    words: dict[str, Located] = {}
+    dests = {option.name: dest for dest, option in options_by_dest().items()}
+    dtypes = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+    for key, place in given.items():
+        # Fields of these groups have the names of Megatron's arguments.
+        is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
+        option = keys.option_of(key) if is_printed or key == "dataset.seq_length" else ""
+        if option in dests and not (key == keys.VIRTUAL and keys.LAYOUT in given):
+            text = str(place.value).strip("'")
+            for dtype, short in dtypes.items():
+                text = text.replace(f"torch.{dtype}", short)
+            words[dests[option]] = Located(value=text, key=key, line=place.line)
+    settings = settings_of(words)
+    groups = given.get("model.num_query_groups")
+    if groups and groups.value != given[heads].value:
+        settings["--group-query-attention"] = replace(groups, value=True)
+    held = given.get("ddp.grad_reduce_in_fp32")
+    reduced = ACCUMULATED if held and held.value == "True" else BF16_GRADIENTS
+    settings[reduced] = decided(given, "ddp.grad_reduce_in_fp32", True)
+    return ParsedConfig(
+        format=NAME,
+        path=path,
+        settings={place.key: place for place in settings.values()},
+        decisions=decisions_of(settings),
+    )
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
@@ -142,21 +237,21 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     refuse(TITLE, [*unbuilt(context), *unsaid(context, strategy)])
     training = context.traits.training
     recipe = recipe_of(context.model, training)
-    lines = _lines(context, strategy)
+    lines = lines_by_option(context, strategy)
     found: list[Override] = []
     for key, option in keys.OPTIONS.items():
         line = lines.get(option)
-        is_left = option in _BESIDE.split() and not line
+        is_left = option in BESIDE.split() and not line
         if is_left or option in SIZES.values():
             continue
         why = "experts are split as the other layers are" if option == ETP else ""
         if line:
             why = line.why
-        found.append((key, _text(key, option, line, strategy), why))
+        found.append((key, text_of(key, option, line, strategy), why))
     precision = context.job.precision
     found.append((keys.PRECISION, keys.PRECISIONS[precision], f"planned in {precision}"))
-    found += keys.gradients_apart(precision, context.traits.states.gradient_bytes)
-    found += chain(*_beside(context, strategy).values())
+    found += gradients_apart(precision, context.traits.states.gradient_bytes)
+    found += chain(*beside(context, strategy).values())
     found += adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
@@ -192,61 +287,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     )
 
 
-def _beside(context: Context, strategy: Strategy) -> Mapping[tuple[str, ...], Sequence[Override]]:
-    """Return overrides of recipe settings that contradict a plan, by the options that need them.
-
-    Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
-    and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
-    """
-    stage = strategy.zero_stage
-    exchanges = runtime.exchanges_beside_batches(context, strategy)
-    is_double = stage == 3 and not exchanges
-    selective, full, offloaded = map(any, strategy.policy_counts)
-    modules = selected_modules(context, strategy) if selective else ()
-    apart = "saved activations go to the host, weights do not"
-    overlap = "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
-    sharding = (
-        ("ddp.fsdp_double_buffer", str(is_double).lower(), ""),
-        ("ddp.average_in_collective", "false", ""),
-        ("ddp.keep_fp8_transpose_cache", "false", ""),
-        ("model.gradient_accumulation_fusion", "false", ""),
-    )
-    offload = (
-        ("model.cpu_offloading", "true", apart),
-        ("model.cpu_offloading_weights", "false", apart),
-        ("model.cuda_graph_impl", "none", "no CUDA graph holds what is offloaded"),
-    )
-    recomputed = ("model.cuda_graph_impl", "none", "no CUDA graph holds what is recomputed")
-    beside_recomputation = []
-    if "shared_experts" in modules:
-        beside_recomputation.append(overlap)
-    if full or "moe" in modules:
-        beside_recomputation.append(recomputed)
-    return {
-        (SHARDING,): sharding if stage > 1 else (),
-        ("--cpu-offloading-num-layers",): offload if offloaded else (),
-        ("--recompute-granularity", "--recompute-modules"): beside_recomputation,
-    }
-
-
-def _text(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> str:
-    """The value of an override; without a line what leaves it to none of the recipe's."""
-    known = load_options()[option]
-    if not known.takes_values:
-        return "true" if line else "false"
-    if line is None:
-        own = {ETP: str(strategy.etp), SHARDING: "no_shard", CHUNKS: "null"}
-        return own.get(option, known.default.removesuffix(".0") or "null")
-    _, *words = words_of(option, line.value)
-    if known.nargs:
-        return f"[{','.join(words)}]"
-    return f"'{words[0]}'" if key == keys.LAYOUT else words[0]
-
-
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """A file of overrides with the decisions that change; raises ExpressError, InputError."""
     refuse(TITLE, list(unsaid(context, strategy)))
-    given, lines = read(source).settings, _lines(context, strategy)
+    given, lines = read(source).settings, lines_by_option(context, strategy)
     stated = keys.translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.
     of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
@@ -259,16 +303,16 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     texts = {}
     for key, option in keys.OPTIONS.items():
         if option in found and (found[option] is not REMOVED or key in given):
-            texts[key] = _text(key, option, lines.get(option), strategy)
+            texts[key] = text_of(key, option, lines.get(option), strategy)
     if any(option not in keys.OPTIONS.values() for option in found):
         texts[keys.PRECISION] = keys.PRECISIONS[context.job.precision]
-    beside: list[Override] = []
-    for options, overrides in _beside(context, strategy).items():
+    others: list[Override] = []
+    for options, overrides in beside(context, strategy).items():
         if not found.keys().isdisjoint(options):
-            beside += overrides
+            others += overrides
     if context.traits.training.is_frozen and "--micro-batch-size" in found:
-        beside += packing(context, strategy)
-    texts |= {key: text for key, text, _ in beside}
+        others += packing(context, strategy)
+    texts |= {key: text for key, text, _ in others}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
     return edited(source, overrides_in, wanted, strategy.num_gpus, keys.OPTIONS)
 

@@ -1,19 +1,23 @@
 """Keys of Megatron-Bridge's configuration and the Megatron options that say the same.
 
 Sources: Megatron-Bridge docs/megatron-lm-to-megatron-bridge.md, training/mixed_precision.py;
-ConfigContainer with ``model`` a TransformerConfig of Megatron-Core.
+ConfigContainer with ``model`` a TransformerConfig of Megatron-Core. Of the part ``peft``, beside
+which matrices adapters stand and of what rank: megatron/bridge/peft/lora.py.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
-from planner.formats.bridge.adapters import Override
+from planner.formats.decision import which
 from planner.formats.format import Located
 from planner.formats.megatron.decisions import PRECISIONS as WORDS
 from planner.formats.megatron.options import MTP, attributes, load_options, typed
 from planner.formats.megatron.runtime import BF16_GRADIENTS
 from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
+from planner.formats.settings import as_whole
+from planner.spec.training import MAX_RANK, TARGETS, Target, Training
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
@@ -22,6 +26,25 @@ PRECISION = "mixed_precision"
 FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
 # Stands among the settings where the command names a recipe, which sets what nothing overrides.
 NAMED = "--recipe"
+# Modules of Megatron's layers by what they project.
+NAMES: Mapping[str, tuple[Target, ...]] = {
+    "linear_qkv": ("q", "k", "v"),
+    "linear_proj": ("o",),
+    "linear_fc1": ("gate", "up"),
+    "linear_fc2": ("down",),
+}
+PEFT, RANK, MODULES, DROPOUT = "peft", "peft.dim", "peft.target_modules", "peft.dropout"
+SPECS = "dataset.offline_packing_specs"
+CLASS = "megatron.bridge.peft.lora.LoRA"
+NULL = ("null", "none", "")
+# An override: its key, the text of its value, and why; without a reason it is not told.
+Override: TypeAlias = tuple[str, str, str]
+# Switches of LoRA that plans do not price.
+UNPRICED = {
+    "peft.a2a_experimental": "other collectives of adapters",
+    "peft.sequence_parallel_input_regather": "an adapter's input is gathered twice",
+    "peft.exclude_modules": "adapters of all modules but some",
+}
 # Those that decide something; of several for one option messages name the first.
 KEYS = """
 model.tensor_model_parallel_size model.sequence_parallel model.context_parallel_size
@@ -151,31 +174,48 @@ def translated(settings: Mapping[str, Located]) -> dict[str, Located]:
     return found
 
 
-def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[Override]:
-    """Overrides behind the name of a precision whose configuration has other gradients.
+def adapter_value(key: str, text: str) -> object:
+    """Return what an override of ``peft`` sets; raise ValueError with what is wrong with it."""
+    text = text.strip("'\"")
+    if key == RANK:
+        rank = as_whole(text)
+        if rank is None or not 1 <= rank <= MAX_RANK:
+            raise ValueError(f"must be a whole number from 1 to {MAX_RANK:,}; given {text[:60]!r}")
+        return rank
+    if key == MODULES:
+        words = text.strip("[]").replace(" ", "").split(",")
+        return tuple(word for word in words if word)
+    return text
 
-    A name has no fields: in its place comes a configuration that says the same, and gradients.
+
+def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Training | None, str]:
+    """Return what overrides of a recipe train, and why plans do not price it, where they do not.
+
+    None where nothing speaks of adapters.
     """
-    if gradient_bytes == (2 if precision == "fp16" else 4):
-        return
-    kind, half = ("fp16", "half") if precision == "fp16" else ("bf16", "bfloat16")
-    dtype = f"{{_target_:torch.{half},_call_:false}}"
-    # What the named configurations say of scaling: training/mixed_precision.py.
-    scaled = {
-        "fp8": "fp8=hybrid fp8_recipe=tensorwise first_last_layers_bf16=true "
-        "num_layers_at_start_in_bf16=1 num_layers_at_end_in_bf16=1 fp8_param_gather=true",
-        "fp8_block": "fp8=hybrid fp8_recipe=blockwise",
-        "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
-        "reuse_grad_buf_for_mxfp8_param_ag=true",
-    }
-    scaling = dict(field.split("=") for field in scaled.get(precision, "").split())
-    fields = {
-        "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
-        kind: "true",
-        "params_dtype": dtype,
-        "pipeline_dtype": dtype,
-        **scaling,
-    }
-    for name, value in fields.items():
-        yield f"{PRECISION}.{name}", value, ""
-    yield FP32_GRADIENTS, str(gradient_bytes == 4).lower(), f"gradients of {gradient_bytes:g} bytes"
+    given = {key: each.value for key, each in settings.items() if key.startswith(PEFT)}
+    is_off = str(given.pop(PEFT, "given")).lower() in NULL
+    if is_off or not (given or "_peft_" in recipe):
+        return None, ""
+    rank, modules = given.get(RANK), given.get(MODULES)
+    named = modules if isinstance(modules, tuple) else ()
+    kind = str(given.get("peft._target_", CLASS))
+    refused = {f"peft._target_ {kind[:80]}: plans price {CLASS}": kind != CLASS}
+    for key, what in UNPRICED.items():
+        switch = str(given.get(key, "false")).lower()
+        refused[f"{key}: {what}, which plans do not price"] = switch not in ("false", "[]", *NULL)
+    for name in named:
+        unknown = f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(NAMES)}"
+        refused[unknown] = name not in NAMES
+    unpriced = next(which(refused), "")
+    if not unpriced and isinstance(rank, int) and isinstance(modules, tuple):
+        chosen = {target for name in modules for target in NAMES[name]}
+        targets = tuple(target for target in TARGETS if target in chosen)
+        training = Training(
+            mode="lora",
+            rank=rank,
+            targets=targets,
+        )
+        return training, ""
+    lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
+    return None, unpriced or f"adapters are trained, and {lacking} left to the recipe"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cost.context import Context
-from planner.formats.bridge.read import read
+from planner.formats.bridge.format import read
 from planner.formats.format import ParsedConfig, SourceText
 from planner.formats.registry import load_format
 from planner.frameworks.settings import with_training

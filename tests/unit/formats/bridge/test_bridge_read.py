@@ -2,8 +2,7 @@
 
 import pytest
 
-from planner.formats.bridge.format import FORMAT
-from planner.formats.bridge.read import read
+from planner.formats.bridge.format import FORMAT, read
 from planner.formats.format import CheckContext, PerChunk, SourceText
 from planner.formats.registry import recognised
 

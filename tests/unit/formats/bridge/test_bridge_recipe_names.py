@@ -7,7 +7,7 @@ import pytest
 
 from planner.catalog.models import list_models, load_model
 from planner.cost.context import Context
-from planner.formats.bridge.format import recipe_of, recipes
+from planner.formats.bridge.mapping import recipe_of, recipes
 from planner.formats.registry import load_format
 from planner.spec.strategy import Strategy
 

@@ -1,0 +1,237 @@
+"""Plans in Megatron-Bridge's overrides: recipes of models, what is written, what cannot be.
+
+The decisions are those of Megatron's table; here stands how Bridge says them otherwise. Data of a
+recipe of adapters are packed offline, which ``ConfigContainer.validate`` holds to micro-batches of
+one sequence (training/config.py).
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+
+from planner.cost.context import Context
+from planner.formats.bridge import keys
+from planner.formats.bridge.keys import DROPOUT, MODULES, NAMES, RANK, SPECS, Override
+from planner.formats.decision import (
+    KeyValue,
+    Table,
+    lines_of,
+    nothing,
+    reasons,
+    which,
+    wrong_profile,
+)
+from planner.formats.megatron import decisions, runtime
+from planner.formats.megatron.decisions import SHARDING, optimizer_problems
+from planner.formats.megatron.decisions_layout import selected_modules
+from planner.formats.megatron.model import shape_reasons
+from planner.formats.megatron.options import CHUNKS, ETP, load_options, row, words_of
+from planner.spec.model import ModelSpec
+from planner.spec.strategy import PLACEMENT_NAMES, Strategy
+from planner.spec.training import FULL, Training
+
+RELEASE = "0.6.2"
+
+
+@cache
+def recipes() -> Sequence[Mapping[str, str]]:
+    """Rows of the table: the recipe and its model's sizes by the names of a model file."""
+    path = resources.files(__package__).joinpath("recipes.csv")
+    return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
+    """The recipe of the model, of several the one for sequences as long; empty: there is none.
+
+    Models that differ in how positions are scaled, not in sizes, share recipes.
+    """
+    own = dict(vars(model))
+    if model.moe:
+        own |= vars(model.moe)
+    shape = {key: str(value) for key, value in own.items()}
+    sizes = recipes()[0].keys() - {"recipe", "adapters", "max_seq_len"}
+    wanted = {key: shape.get(key, "") for key in sizes}
+    fitting = [row for row in recipes() if row.items() >= wanted.items()]
+    if not fitting:
+        return ""
+    nearest = min(fitting, key=lambda row: row["max_seq_len"] != shape["max_seq_len"])
+    return nearest["adapters" if training.is_frozen else "recipe"]
+
+
+def unbuilt(context: Context) -> Iterator[str]:
+    """Return why no recipe builds the model: there is none, and Megatron's GPT model is another."""
+    found = () if recipe_of(context.model) else shape_reasons(context)
+    return (f"{reason}, and Megatron-Bridge {RELEASE} has no recipe of it" for reason in found)
+
+
+TITLE = "Megatron-Bridge"
+_CAPACITY = f"{runtime.CAPACITY} {runtime.PADS}"
+_EXCHANGE = "--overlap-moe-expert-parallel-comm --delay-wgrad-compute"
+TABLE: Table = (
+    *decisions.TABLE,
+    row("expert_exchange", _EXCHANGE, runtime.exchange_choices, runtime.of_exchange),
+    row("", _CAPACITY, runtime.capacity_choices, nothing),
+)
+# Options that are stated only where a plan needs them.
+BESIDE = f"--ckpt-format --use-precision-aware-optimizer --mtp-num-layers {_EXCHANGE} {_CAPACITY}"
+
+
+def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
+    """Every decision that no override expresses."""
+    yield from reasons(TABLE, context, strategy)
+    yield from _unnamed(context)
+    yield from which(runtime.gradient_reasons(context, strategy))
+    if strategy.zero_stage < 2:
+        return
+    states, placement = context.traits.states, strategy.placement
+    held = states.zero2_gradient_bytes or states.gradient_bytes
+    if held != 2:
+        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
+    if placement != PLACEMENT_NAMES[0]:
+        yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
+
+
+def problems(context: Context) -> Iterator[str]:
+    """Yield what cannot be expressed whatever the layout: the model, precision and optimizer."""
+    yield from unbuilt(context)
+    yield from optimizer_problems(context)
+    yield from _unnamed(context)
+    yield from wrong_profile(context, ("nanotron", "llm.c", "classic", "zero-bubble"), TITLE)
+
+
+def _unnamed(context: Context) -> Iterator[str]:
+    """Yield what Megatron has an option for, and Bridge no name."""
+    precision, optimizer = context.job.precision, context.traits.optimizer.name
+    if precision not in keys.PRECISIONS:
+        yield f"precision: {precision}; allowed are {', '.join(keys.PRECISIONS)}"
+    if optimizer == "adam-bf16":
+        yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
+
+
+def lines_by_option(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
+    """Return a plan in Megatron's options, by key; chunks of a stage are given by number."""
+    lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
+    lines.pop("--num-layers-per-virtual-pipeline-stage", None)
+    if strategy.vpp > 1:
+        lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
+    return lines
+
+
+def beside(context: Context, strategy: Strategy) -> Mapping[tuple[str, ...], Sequence[Override]]:
+    """Return overrides of recipe settings that contradict a plan, by the options that need them.
+
+    Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
+    and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
+    """
+    stage = strategy.zero_stage
+    exchanges = runtime.exchanges_beside_batches(context, strategy)
+    is_double = stage == 3 and not exchanges
+    selective, full, offloaded = map(any, strategy.policy_counts)
+    modules = selected_modules(context, strategy) if selective else ()
+    apart = "saved activations go to the host, weights do not"
+    overlap = "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
+    sharding = (
+        ("ddp.fsdp_double_buffer", str(is_double).lower(), ""),
+        ("ddp.average_in_collective", "false", ""),
+        ("ddp.keep_fp8_transpose_cache", "false", ""),
+        ("model.gradient_accumulation_fusion", "false", ""),
+    )
+    offload = (
+        ("model.cpu_offloading", "true", apart),
+        ("model.cpu_offloading_weights", "false", apart),
+        ("model.cuda_graph_impl", "none", "no CUDA graph holds what is offloaded"),
+    )
+    recomputed = ("model.cuda_graph_impl", "none", "no CUDA graph holds what is recomputed")
+    beside_recomputation = []
+    if "shared_experts" in modules:
+        beside_recomputation.append(overlap)
+    if full or "moe" in modules:
+        beside_recomputation.append(recomputed)
+    return {
+        (SHARDING,): sharding if stage > 1 else (),
+        ("--cpu-offloading-num-layers",): offload if offloaded else (),
+        ("--recompute-granularity", "--recompute-modules"): beside_recomputation,
+    }
+
+
+def text_of(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> str:
+    """The value of an override; without a line what leaves it to none of the recipe's."""
+    known = load_options()[option]
+    if not known.takes_values:
+        return "true" if line else "false"
+    if line is None:
+        own = {ETP: str(strategy.etp), SHARDING: "no_shard", CHUNKS: "null"}
+        return own.get(option, known.default.removesuffix(".0") or "null")
+    _, *words = words_of(option, line.value)
+    if known.nargs:
+        return f"[{','.join(words)}]"
+    return f"'{words[0]}'" if key == keys.LAYOUT else words[0]
+
+
+def names_of(training: Training) -> list[str]:
+    """Bridge's names of the modules with adapters."""
+    chosen = set(training.targets)
+    return [name for name, targets in NAMES.items() if chosen.intersection(targets)]
+
+
+def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[Override]:
+    """Overrides of a recipe of adapters, with reasons; none where all weights are trained."""
+    training = context.traits.training
+    if not training.is_frozen:
+        return
+    yield RANK, f"{training.rank}", training.words
+    yield MODULES, f"[{','.join(names_of(training))}]", training.words
+    if context.traits.kernels.adapter_dropout:
+        yield DROPOUT, "0.1", "planned with a dropout of their inputs"
+    yield from packing(context, strategy)
+
+
+def packing(context: Context, strategy: Strategy) -> Iterator[Override]:
+    """Yield how samples fill sequences: packed if micro-batches have one, and what cp needs."""
+    if strategy.micro_batch == 1:
+        why = "samples are packed into whole sequences"
+        yield f"{SPECS}.packed_sequence_size", f"{context.job.seq_len}", why
+        multiple = 2 * strategy.cp if strategy.cp > 1 else 1
+        yield f"{SPECS}.pad_seq_to_mult", str(multiple), ""
+    else:
+        why = "packed samples need micro-batches of one sequence"
+        yield SPECS, "null", why
+        yield "dataset.enable_offline_packing", "false", why
+    if strategy.cp > 1:
+        yield "model.calculate_per_token_loss", "true", "a rank may see no token that counts"
+        yield "ddp.average_in_collective", "false", ""
+
+
+def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[Override]:
+    """Overrides behind the name of a precision whose configuration has other gradients.
+
+    A name has no fields: in its place comes a configuration that says the same, and gradients.
+    """
+    if gradient_bytes == (2 if precision == "fp16" else 4):
+        return
+    kind, half = ("fp16", "half") if precision == "fp16" else ("bf16", "bfloat16")
+    dtype = f"{{_target_:torch.{half},_call_:false}}"
+    # What the named configurations say of scaling: training/mixed_precision.py.
+    scaled = {
+        "fp8": "fp8=hybrid fp8_recipe=tensorwise first_last_layers_bf16=true "
+        "num_layers_at_start_in_bf16=1 num_layers_at_end_in_bf16=1 fp8_param_gather=true",
+        "fp8_block": "fp8=hybrid fp8_recipe=blockwise",
+        "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
+        "reuse_grad_buf_for_mxfp8_param_ag=true",
+    }
+    scaling = dict(field.split("=") for field in scaled.get(precision, "").split())
+    fields = {
+        "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
+        kind: "true",
+        "params_dtype": dtype,
+        "pipeline_dtype": dtype,
+        **scaling,
+    }
+    for name, value in fields.items():
+        yield f"{keys.PRECISION}.{name}", value, ""
+    yield (
+        keys.FP32_GRADIENTS,
+        str(gradient_bytes == 4).lower(),
+        f"gradients of {gradient_bytes:g} bytes",
+    )
