@@ -14,8 +14,8 @@ from pathlib import Path
 from planner.formats.bridge.format import overrides_in
 from planner.formats.bridge.keys import OPTIONS, PRECISION
 from planner.formats.format import DECISIONS, ParsedConfig, SourceText
-from planner.formats.megatron.decisions import OWNED
 from planner.formats.megatron.format import options_in
+from planner.formats.megatron.mapping import OWNED
 from planner.formats.registry import load_format
 from planner.formats.shell.options import Launches
 from planner.formats.torchtitan.mapping import DECIDING

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
@@ -43,15 +42,14 @@ from planner.formats.format import (
     SourceText,
     Violation,
 )
-from planner.formats.megatron import decisions, runtime
-from planner.formats.megatron.decisions import decisions_of, left_open
-from planner.formats.megatron.decisions_layout import SCHEDULE
+from planner.formats.megatron import mapping, states
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.format import settings_of
+from planner.formats.megatron.mapping import SCHEDULE, decisions_of, left_open
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, options_by_dest
-from planner.formats.megatron.runtime import BF16_GRADIENTS, traits_of
-from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
+from planner.formats.megatron.states import BF16_GRADIENTS, traits_of
+from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import Settings, decided
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import open_processes, processes
@@ -251,7 +249,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     precision = context.job.precision
     found.append((keys.PRECISION, keys.PRECISIONS[precision], f"planned in {precision}"))
     found += gradients_apart(precision, context.traits.states.gradient_bytes)
-    found += chain(*beside(context, strategy).values())
+    found += beside(context, strategy)
     found += adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
@@ -279,7 +277,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     return Emitted(
         files=(overrides,),
         command=("${TRAIN_SCRIPT}", "--recipe", recipe or "${RECIPE}", *words),
-        environment=runtime.environment(context, strategy),
+        environment=states.environment(context, strategy),
         variables=variables,
         decided=tuple(
             ExplainedKey(key=key, value=value, why=why) for key, value, why in found if why
@@ -299,17 +297,14 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         is_stated = not stated.keys().isdisjoint(own.keys)
         if is_stated or not of_job.issuperset(own.names):
             rows.append(own)
-    found = decisions.edits(rows, stated, lines.values())
+    found = mapping.edits(rows, stated, lines.values())
     texts = {}
     for key, option in keys.OPTIONS.items():
         if option in found and (found[option] is not REMOVED or key in given):
             texts[key] = text_of(key, option, lines.get(option), strategy)
     if any(option not in keys.OPTIONS.values() for option in found):
         texts[keys.PRECISION] = keys.PRECISIONS[context.job.precision]
-    others: list[Override] = []
-    for options, overrides in beside(context, strategy).items():
-        if not found.keys().isdisjoint(options):
-            others += overrides
+    others = [*beside(context, strategy, found)]
     if context.traits.training.is_frozen and "--micro-batch-size" in found:
         others += packing(context, strategy)
     texts |= {key: text for key, text, _ in others}

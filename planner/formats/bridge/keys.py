@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from planner.formats.decision import which
 from planner.formats.format import Located
-from planner.formats.megatron.decisions import PRECISIONS as WORDS
 from planner.formats.megatron.options import MTP, attributes, load_options, typed
-from planner.formats.megatron.runtime import BF16_GRADIENTS
-from planner.formats.megatron.runtime import FP32_GRADIENTS as ACCUMULATED
+from planner.formats.megatron.states import BF16_GRADIENTS
+from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
+from planner.formats.megatron.states import PRECISIONS as WORDS
 from planner.formats.settings import as_whole
 from planner.spec.training import MAX_RANK, TARGETS, Target, Training
 

@@ -6,7 +6,7 @@ one sequence (training/config.py).
 """
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
@@ -22,11 +22,11 @@ from planner.formats.decision import (
     which,
     wrong_profile,
 )
-from planner.formats.megatron import decisions, runtime
-from planner.formats.megatron.decisions import SHARDING, optimizer_problems
-from planner.formats.megatron.decisions_layout import selected_modules
+from planner.formats.megatron import mapping, states
+from planner.formats.megatron.mapping import selected_modules
 from planner.formats.megatron.model import shape_reasons
 from planner.formats.megatron.options import CHUNKS, ETP, load_options, row, words_of
+from planner.formats.megatron.states import SHARDING, optimizer_problems
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 from planner.spec.training import FULL, Training
@@ -66,12 +66,12 @@ def unbuilt(context: Context) -> Iterator[str]:
 
 
 TITLE = "Megatron-Bridge"
-_CAPACITY = f"{runtime.CAPACITY} {runtime.PADS}"
+_CAPACITY = f"{states.CAPACITY} {states.PADS}"
 _EXCHANGE = "--overlap-moe-expert-parallel-comm --delay-wgrad-compute"
 TABLE: Table = (
-    *decisions.TABLE,
-    row("expert_exchange", _EXCHANGE, runtime.exchange_choices, runtime.of_exchange),
-    row("", _CAPACITY, runtime.capacity_choices, nothing),
+    *mapping.TABLE,
+    row("expert_exchange", _EXCHANGE, states.exchange_choices, states.of_exchange),
+    row("", _CAPACITY, states.capacity_choices, nothing),
 )
 # Options that are stated only where a plan needs them.
 BESIDE = f"--ckpt-format --use-precision-aware-optimizer --mtp-num-layers {_EXCHANGE} {_CAPACITY}"
@@ -81,11 +81,11 @@ def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
     yield from reasons(TABLE, context, strategy)
     yield from _unnamed(context)
-    yield from which(runtime.gradient_reasons(context, strategy))
+    yield from which(states.gradient_reasons(context, strategy))
     if strategy.zero_stage < 2:
         return
-    states, placement = context.traits.states, strategy.placement
-    held = states.zero2_gradient_bytes or states.gradient_bytes
+    traits, placement = context.traits.states, strategy.placement
+    held = traits.zero2_gradient_bytes or traits.gradient_bytes
     if held != 2:
         yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
     if placement != PLACEMENT_NAMES[0]:
@@ -118,41 +118,42 @@ def lines_by_option(context: Context, strategy: Strategy) -> dict[str, KeyValue]
     return lines
 
 
-def beside(context: Context, strategy: Strategy) -> Mapping[tuple[str, ...], Sequence[Override]]:
-    """Return overrides of recipe settings that contradict a plan, by the options that need them.
+def beside(
+    context: Context, strategy: Strategy, changed: Container[str] | None = None
+) -> Iterator[Override]:
+    """Yield overrides of recipe settings that contradict a plan, beside options that change.
 
     Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
     and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
     """
-    stage = strategy.zero_stage
-    exchanges = runtime.exchanges_beside_batches(context, strategy)
-    is_double = stage == 3 and not exchanges
+    is_double = strategy.zero_stage == 3 and not states.exchanges_beside_batches(context, strategy)
     selective, full, offloaded = map(any, strategy.policy_counts)
     modules = selected_modules(context, strategy) if selective else ()
+    recompute = ("--recompute-granularity", "--recompute-modules")
     apart = "saved activations go to the host, weights do not"
-    overlap = "model.moe_shared_expert_overlap", "false", "the shared expert is recomputed"
-    sharding = (
-        ("ddp.fsdp_double_buffer", str(is_double).lower(), ""),
-        ("ddp.average_in_collective", "false", ""),
-        ("ddp.keep_fp8_transpose_cache", "false", ""),
-        ("model.gradient_accumulation_fusion", "false", ""),
-    )
-    offload = (
-        ("model.cpu_offloading", "true", apart),
-        ("model.cpu_offloading_weights", "false", apart),
-        ("model.cuda_graph_impl", "none", "no CUDA graph holds what is offloaded"),
-    )
-    recomputed = ("model.cuda_graph_impl", "none", "no CUDA graph holds what is recomputed")
-    beside_recomputation = []
-    if "shared_experts" in modules:
-        beside_recomputation.append(overlap)
-    if full or "moe" in modules:
-        beside_recomputation.append(recomputed)
-    return {
-        (SHARDING,): sharding if stage > 1 else (),
-        ("--cpu-offloading-num-layers",): offload if offloaded else (),
-        ("--recompute-granularity", "--recompute-modules"): beside_recomputation,
+    graphs = "model.cuda_graph_impl"
+    sharding: dict[str, tuple[object, str]] = {
+        "ddp.fsdp_double_buffer": (is_double, ""),
+        "ddp.average_in_collective": (False, ""),
+        "ddp.keep_fp8_transpose_cache": (False, ""),
+        "model.gradient_accumulation_fusion": (False, ""),
     }
+    offload: dict[str, tuple[object, str]] = {
+        "model.cpu_offloading": (True, apart),
+        "model.cpu_offloading_weights": (False, apart),
+        graphs: ("none", "no CUDA graph holds what is offloaded"),
+    }
+    overlap = {"model.moe_shared_expert_overlap": (False, "the shared expert is recomputed")}
+    whole = {graphs: ("none", "no CUDA graph holds what is recomputed")}
+    for is_so, options, overrides in (
+        (strategy.zero_stage > 1, (SHARDING,), sharding),
+        (offloaded, ("--cpu-offloading-num-layers",), offload),
+        ("shared_experts" in modules, recompute, overlap),
+        (full or "moe" in modules, recompute, whole),
+    ):
+        if is_so and (changed is None or any(option in changed for option in options)):
+            for key, (value, why) in overrides.items():
+                yield key, str(value).lower(), why
 
 
 def text_of(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> str:

@@ -32,16 +32,16 @@ from planner.formats.format import (
     listed,
 )
 from planner.formats.megatron import rules_layout, rules_states
-from planner.formats.megatron.decisions import (
+from planner.formats.megatron.mapping import (
     FILE,
     OWNED,
+    SCHEDULE,
     TABLE,
     decisions_of,
     edits,
     left_open,
     problems,
 )
-from planner.formats.megatron.decisions_layout import SCHEDULE
 from planner.formats.megatron.model import described
 from planner.formats.megatron.options import (
     MICRO,
@@ -56,7 +56,7 @@ from planner.formats.megatron.options import (
     typed,
     words_of,
 )
-from planner.formats.megatron.runtime import environment, traits_of
+from planner.formats.megatron.states import environment, traits_of
 from planner.formats.settings import word
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import open_processes, processes, variables

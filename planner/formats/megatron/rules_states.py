@@ -2,9 +2,15 @@
 
 from functools import partial
 
-from planner.formats.megatron.decisions import AWARE, LAYER_WISE
 from planner.formats.megatron.options import MTP, SP
-from planner.formats.megatron.runtime import CAPACITY, CONNECTIONS, PADS, keeps_order
+from planner.formats.megatron.states import (
+    AWARE,
+    CAPACITY,
+    CONNECTIONS,
+    LAYER_WISE,
+    PADS,
+    keeps_order,
+)
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
 from planner.formats.settings import as_number

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, PP, TP, accounted, names, number, whole
-from planner.formats.megatron.runtime import CONNECTIONS
+from planner.formats.megatron.states import CONNECTIONS
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given, word
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from planner.formats.format import SourceText
-from planner.formats.megatron.decisions import OWNED
 from planner.formats.megatron.format import options_in
+from planner.formats.megatron.mapping import OWNED
 
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
 SHAPE = (

@@ -1,26 +1,37 @@
-"""Degrees, stages, batch and policies of layers in Megatron-LM's options, row by row.
+"""Megatron-LM's table: every decision with its options, what it says there, and what it cannot.
 
 Sources: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from planner.cost.context import Context
+from planner.documents.file import REMOVED
 from planner.formats.decision import (
     Decided,
     KeyValue,
     Table,
+    changes,
+    decided_in,
     derived,
+    nothing,
     of_key,
     several,
     stated,
     unless,
+    wrong_profile,
 )
-from planner.formats.format import ALL, PerChunk
+from planner.formats.format import ALL, DECISIONS, Located, PerChunk
+from planner.formats.megatron.model import SIZES, shape_choices, shape_reasons
 from planner.formats.megatron.options import (
+    BATCH,
     CHUNKS,
+    CP,
     ETP,
     LAYOUT,
+    MICRO,
     MTP,
     PP,
     SP,
@@ -32,16 +43,27 @@ from planner.formats.megatron.options import (
     degree,
     even_chunks,
     layout_text,
+    load_options,
     mtp_in,
     names,
+    number,
     per_stage,
     row,
     uniform_block,
     whole,
+    with_open,
 )
-from planner.formats.megatron.runtime import exchanges_beside_batches
+from planner.formats.megatron.states import (
+    CHECKPOINTS,
+    STATES,
+    exchanges_beside_batches,
+    gradient_reasons,
+    of_runtime,
+    optimizer_problems,
+    runtime_choices,
+)
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, flag, given, word
+from planner.formats.settings import Settings, decided, flag, given, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
@@ -189,6 +211,7 @@ def _no_policies(context: Context, strategy: Strategy) -> Refused:
     }
 
 
+# Decisions: what a repair of a file changes.
 ROWS: Table = (
     of_key("tp", TP, lambda _, s: s.tp, "every layer is split over {s.tp} ranks"),
     of_key(
@@ -276,4 +299,106 @@ ROWS: Table = (
         _of_policies,
         _no_policies,
     ),
+    *STATES,
 )
+TABLE: Table = [own if own is CHECKPOINTS else with_open(own) for own in ROWS]
+
+
+def _of_groups(settings: Settings) -> Decided:
+    heads = number(settings, "--num-attention-heads")
+    if flag(settings, "--group-query-attention"):
+        yield "model.num_kv_heads", "--num-query-groups", whole(settings, "--num-query-groups")
+    elif heads is not None:
+        yield "model.num_kv_heads", "--group-query-attention", heads
+
+
+MODEL: Table = (
+    row(
+        "",
+        "",
+        lambda c, _: shape_choices(c),
+        nothing,
+        lambda c, _: shape_reasons(c),
+    ),
+    *(row(name, key, nothing, stated(name, key)) for name, key in SIZES.items()),
+    row("model.num_kv_heads", "--group-query-attention --num-query-groups", nothing, _of_groups),
+)
+# All that an args file says, in its order.
+FILE: Table = (
+    *MODEL,
+    *TABLE,
+    row("gradient_bytes expert_exchange", "", runtime_choices, of_runtime, gradient_reasons),
+)
+# Options that say how a job is parallelized, and what it is.
+OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)
+
+
+def problems(context: Context) -> Iterator[str]:
+    """Yield what no option of Megatron-LM expresses for any layout: the model, the optimizer."""
+    yield from shape_reasons(context)
+    yield from optimizer_problems(context)
+    yield from wrong_profile(context, ("nanotron", "llm.c"), "Megatron-LM")
+
+
+def left_open(settings: Settings) -> dict[str, Located]:
+    """Decisions that are stated as numbers, nobody knows which."""
+    return {
+        row.names[0]: settings[row.keys[0]]
+        for row in FILE
+        if row.keys
+        and row.keys[0] in settings
+        and given(settings, row.keys[0]) is None
+        and load_options()[row.keys[0]].kind == "int"
+    }
+
+
+def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[str, Located]:
+    """Everything the options decide; what a default of Megatron decides stands in line 0."""
+    found = decided_in(FILE, settings)
+    for name in found.keys() - set(DECISIONS):
+        del found[name]
+    if num_gpus is None:
+        return found
+    found["num_gpus"] = num_gpus
+    inner = whole(settings, TP) * whole(settings, PP) * whole(settings, CP)
+    if left_open(settings) or num_gpus.value % inner:
+        return found
+    dp, micro = num_gpus.value // inner, whole(settings, MICRO, 0)
+    found["dp"] = replace(num_gpus, value=dp)
+    if not micro:
+        return found
+    batch = whole(settings, BATCH, micro * dp)
+    if BATCH not in settings:
+        found["global_batch"] = Located(value=batch, key=BATCH)
+    if batch % (micro * dp) == 0:
+        found["num_micro_batches"] = decided(settings, BATCH, batch // (micro * dp))
+    return found
+
+
+def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[str, Any]:
+    """The options of a file that change, and to what; REMOVED: the option goes.
+
+    One that says what Megatron does without it counts as not given, and is not added.
+    """
+    keys = {key for row in table for key in row.keys}
+    others = [
+        KeyValue(key=key, value=each.value, is_assumed=True)
+        for key, each in settings.items()
+        if key not in keys
+    ]
+    said = {key: each for key, each in settings.items() if not _is_default(key, each.value)}
+    found = changes(table, said, [*others, *lines])
+    for key, value in list(found.items()):
+        if key not in settings:
+            is_said = _is_default(key, value)
+        else:
+            is_said = value is not REMOVED and given(settings, key) == value
+        if is_said:
+            del found[key]
+    return found
+
+
+def _is_default(key: str, value: object) -> bool:
+    """Return True if Megatron does the same without the option."""
+    option = load_options().get(key)
+    return option is not None and option.takes_values and str(value) == option.default
