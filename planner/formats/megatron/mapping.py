@@ -52,6 +52,7 @@ from planner.formats.megatron.options import (
     uniform_block,
     whole,
     with_open,
+    word,
 )
 from planner.formats.megatron.states import (
     CHECKPOINTS,
@@ -63,7 +64,7 @@ from planner.formats.megatron.states import (
     runtime_choices,
 )
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, decided, flag, given, word
+from planner.formats.settings import Settings, decided, flag, given
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 

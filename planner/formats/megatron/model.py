@@ -10,8 +10,8 @@ from typing import Any
 from planner.cost.context import Context
 from planner.formats.decision import KeyValue, which
 from planner.formats.format import DECISIONS, Located, ModelInFile
-from planner.formats.megatron.options import MTP, alike, load_options, number, pattern_text
-from planner.formats.settings import Settings, flag, given, word
+from planner.formats.megatron.options import MTP, alike, load_options, number, pattern_text, word
+from planner.formats.settings import Settings, flag, given
 from planner.limits import MAX_LAYERS
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks
 
@@ -91,12 +91,12 @@ def described(settings: Settings) -> ModelInFile | None:
         usual = int((usual * 2 / 3) / 64) * 64
     ffn_size = number(settings, "--ffn-hidden-size") or usual
     positions = number(settings, "--max-position-embeddings") or 0
-    kind = word(settings, "--position-embedding-type", "learned_absolute")
+    kind = word(settings, "--position-embedding-type")
     spelled = {theirs: ours for ours, theirs in _POSITIONS.items()}
     is_rotary = flag(settings, "--use-rotary-position-embeddings")
     position: Position = "rope" if is_rotary else spelled.get(kind, "rope")
     is_grouped = flag(settings, "--group-query-attention")
-    norm = word(settings, "--normalization", "LayerNorm")
+    norm = word(settings, "--normalization")
     has_biases, latent = not flag(settings, "--disable-bias-linear"), None
     if flag(settings, "--multi-latent-attention"):
         sizes: dict[str, Any] = {
@@ -175,7 +175,7 @@ def _mixture(settings: Settings, num_layers: int, ffn_size: int) -> MoeSpec | No
 
 def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
     """Leading dense layers and the step of mixtures: of ``2``, or of ``([0]*3+[1]*58)``."""
-    pattern = word(settings, "--moe-layer-freq", "1")
+    pattern = word(settings, "--moe-layer-freq")
     if pattern.isdigit():
         return 0, max(1, int(pattern[:4]))
     runs = re.findall(r"\[([01])\](?:\*(\d{1,4}))?", pattern.replace(" ", ""))

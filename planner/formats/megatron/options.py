@@ -15,7 +15,7 @@ from itertools import groupby
 from planner.cost.context import Context
 from planner.documents.schema import Schema, load_schema
 from planner.formats.decision import Cannot, Decided, KeyMapping, KeyValue, Of, To, nothing, of_key
-from planner.formats.settings import Settings, flag, given, word
+from planner.formats.settings import Settings, flag, given
 from planner.spec.strategy import Strategy
 
 VERSION = "0.19.2"
@@ -164,6 +164,12 @@ def whole(settings: Settings, option: str, default: int = 1) -> int:
     """A number from 1 on; the default where it is not one."""
     value = number(settings, option)
     return value if value is not None and value >= 1 else default
+
+
+def word(settings: Settings, option: str) -> str:
+    """A word; Megatron's default where it is not given or not known."""
+    value = given(settings, option)
+    return load_options()[option].default if value is None else str(value)
 
 
 def names(settings: Settings, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:

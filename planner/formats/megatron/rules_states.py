@@ -20,6 +20,7 @@ GRANULARITY, MODULES = "--recompute-granularity", "--recompute-modules"
 OFFLOADING, OFFLOADED = "--fine-grained-activation-offloading", "--offload-modules"
 SHARDED, GATHER = "--use-distributed-optimizer", "--overlap-param-gather"
 FSDP, FSDP2 = "--use-megatron-fsdp", "--use-torch-fsdp2"
+DISPATCHER = "--moe-token-dispatcher-type"
 EXCHANGE = "--overlap-moe-expert-parallel-comm"
 RECOMPUTABLE = "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts, gdn_norm_out"
 OFFLOADABLE = (
@@ -97,7 +98,7 @@ in_config(
     "shared_expert_overlap_needs_exchange",
     "needs --moe-token-dispatcher-type alltoall or flex; given allgather",
     lambda file: (
-        file.has("--moe-shared-expert-intermediate-size") and file.dispatcher == "allgather"
+        file.has("--moe-shared-expert-intermediate-size") and file.word(DISPATCHER) == "allgather"
     ),
     on="--moe-shared-expert-overlap",
 )
@@ -120,7 +121,7 @@ in_config(
 @in_arguments(MTP)
 def mtp_shifts_positions(file: MegatronView) -> Refused:
     """Further tokens are shifted: positions are rotary, or there are none."""
-    kind, count = file.word("--position-embedding-type", "learned_absolute"), file.number(MTP)
+    kind, count = file.word("--position-embedding-type"), file.number(MTP)
     is_rotary = file.flag("--use-rotary-position-embeddings") or kind in ("rope", "none")
     text = f"{count} needs --position-embedding-type rope or none; given {kind}"
     return {text: count and not is_rotary}
@@ -167,7 +168,7 @@ rule(
 def recompute_modules_exist(file: MegatronView) -> Refused:
     """Only what the model has and the recipe allows can be recomputed."""
     modules = file.words(MODULES) if file.granularity == "selective" else ()
-    is_delayed = file.has("--fp8-format") and file.word("--fp8-recipe", "delayed") == "delayed"
+    is_delayed = file.has("--fp8-format") and file.word("--fp8-recipe") == "delayed"
     has_shared = file.has("--moe-shared-expert-intermediate-size")
     grouped, latent = "--moe-grouped-gemm", "--multi-latent-attention"
     delayed, overlap = "fp8 with delayed scaling", "--moe-shared-expert-overlap"
@@ -226,7 +227,7 @@ def offload_modules_exist(file: MegatronView) -> Refused:
 @in_arguments("--optimizer-cpu-offload", on="--optimizer-cpu-offload")
 def optimizer_offload_setup(file: MegatronView) -> Refused:
     """The offloaded optimizer is the precision-aware one."""
-    recipe = file.word("--fp8-recipe", "delayed")
+    recipe = file.word("--fp8-recipe")
     is_scaled_else = file.flag("--fp8-param-gather") and recipe != "delayed"
     with_gather = f"with --fp8-param-gather needs --fp8-recipe delayed; given {recipe}"
     return {f"needs {AWARE}": not file[AWARE], with_gather: is_scaled_else}
@@ -246,7 +247,7 @@ def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
 def small_states_need_precision_aware(file: MegatronView) -> list[str]:
     """Needs --use-precision-aware-optimizer; given {given}."""
     options = ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
-    small = [option for option in options if file.word(option, "fp32") != "fp32"]
+    small = [option for option in options if file.word(option) != "fp32"]
     return [] if file.flag(AWARE) else small
 
 
@@ -286,7 +287,7 @@ in_arguments(
 @in_arguments(FSDP, on=FSDP)
 def megatron_fsdp_setup(file: MegatronView) -> Refused:
     """Megatron-FSDP has its own checkpoints and wants several device queues."""
-    form = file.word("--ckpt-format", "torch_dist")
+    form = file.word("--ckpt-format")
     return {
         f"needs --ckpt-format fsdp_dtensor; given {form}": form != "fsdp_dtensor",
         f"needs {CONNECTIONS} unset or above 1; given 1": file.connections == "1",
@@ -360,7 +361,7 @@ def expert_overlap_setup(file: MegatronView) -> Refused:
     """Overlapped expert exchange needs experts apart, chunks, 16 bits, and layers not repeated."""
     missing = {
         "--expert-model-parallel-size above 1": file.ep == 1,
-        "--moe-token-dispatcher-type alltoall or flex": file.dispatcher == "allgather",
+        "--moe-token-dispatcher-type alltoall or flex": file.word(DISPATCHER) == "allgather",
         "several chunks per stage": file.pp > 1 and file.vpp == 1,
         "no full recomputation": file.granularity == "full",
         f"no moe among {MODULES}": "moe" in file.words(MODULES),

@@ -18,9 +18,9 @@ from planner.formats.decision import (
     unless,
     which,
 )
-from planner.formats.megatron.options import Choices, alike, choices, degree, row
+from planner.formats.megatron.options import Choices, alike, choices, degree, row, word
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, as_number, flag, given, word
+from planner.formats.settings import Settings, as_number, flag, given
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
@@ -58,7 +58,7 @@ FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params"
 
 
 def _of_optimizer(settings: Settings) -> Decided:
-    name = word(settings, "--optimizer", "adam")
+    name = word(settings, "--optimizer")
     # Megatron's own default is 0.9.
     if name == "sgd" and as_number(given(settings, "--sgd-momentum")) != 0:
         name = "sgd-momentum"
@@ -100,7 +100,7 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _of_sharding(settings: Settings) -> Decided:
     if flag(settings, "--use-megatron-fsdp"):
-        yield "zero_stage", SHARDING, FSDP_STAGES[word(settings, SHARDING, "optim_grads_params")]
+        yield "zero_stage", SHARDING, FSDP_STAGES[word(settings, SHARDING)]
     elif flag(settings, "--use-torch-fsdp2"):
         reshards = "--torch-fsdp2-no-reshard-after-forward" not in settings
         yield "zero_stage", "--use-torch-fsdp2", 3 if reshards else 2
@@ -139,7 +139,7 @@ def _no_offload(context: Context, strategy: Strategy) -> Refused:
 
 def _of_precision(settings: Settings) -> Decided:
     recipes = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
-    recipe = recipes.get(word(settings, "--fp8-recipe", "delayed"), "")
+    recipe = recipes.get(word(settings, "--fp8-recipe"), "")
     named = {"--fp4-format": "fp4", "--fp8-format": recipe, "--bf16": "bf16", "--fp16": "fp16"}
     key = next((option for option in named if given(settings, option)), "")
     if named.get(key):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
-from planner.formats.megatron.options import ETP, PP, TP, accounted, names, number, whole
+from planner.formats.megatron.options import ETP, PP, TP, accounted, names, number, whole, word
 from planner.formats.megatron.states import CONNECTIONS
 from planner.formats.rules import ConfigView
-from planner.formats.settings import given, word
+from planner.formats.settings import given
 
 ARGUMENTS = "megatron/training/arguments.py"
 CONFIG = "megatron/core/transformer/transformer_config.py"
@@ -68,9 +68,9 @@ class MegatronView(ConfigView):
         """A whole number, or None."""
         return number(self.asked(option), option)
 
-    def word(self, key: str, default: str = "") -> str:
-        """A word, or the default."""
-        return word(self.asked(key), key, default)
+    def word(self, key: str, _: str = "") -> str:
+        """A word, or Megatron's default."""
+        return word(self.asked(key), key)
 
     def words(self, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Several words, or the default."""
@@ -130,19 +130,14 @@ class MegatronView(ConfigView):
         return self.word("--recompute-granularity")
 
     @property
-    def dispatcher(self) -> str:
-        """How tokens reach their experts."""
-        return self.word("--moe-token-dispatcher-type", "allgather")
-
-    @property
     def router_score(self) -> str:
         """What scores experts."""
-        return self.word("--moe-router-score-function", "softmax")
+        return self.word("--moe-router-score-function")
 
     @property
     def optimizer(self) -> str:
         """The optimizer's name."""
-        return self.word("--optimizer", "adam")
+        return self.word("--optimizer")
 
     @property
     def is_script(self) -> bool:
