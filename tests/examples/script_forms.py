@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from planner.formats.bridge.format import overrides_in
-from planner.formats.bridge.keys import OPTIONS, PRECISION
+from planner.formats.bridge.mapping import OPTIONS, PRECISION
 from planner.formats.format import DECISIONS, ParsedConfig, SourceText
 from planner.formats.megatron.format import options_in
 from planner.formats.megatron.mapping import OWNED

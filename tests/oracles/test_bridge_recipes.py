@@ -13,8 +13,7 @@ from bridge_start import BridgeStarts, RecipeStart
 from planner.answers.plan import answer
 from planner.compare.forms import dump_in
 from planner.cost.context import Context
-from planner.formats.bridge.keys import PRECISIONS
-from planner.formats.bridge.mapping import names_of, recipes
+from planner.formats.bridge.mapping import PRECISIONS, names_of, recipes
 from planner.formats.registry import load_format
 from planner.query.query import Query
 from planner.query.resolve import resolve

@@ -9,7 +9,7 @@ from megatron_start import MegatronStarts, Start
 from rule_examples import load_example
 
 from planner.errors import ExpressError
-from planner.formats.bridge.keys import as_options
+from planner.formats.bridge.mapping import as_options
 from planner.formats.format import FormatRule, Located, SourceText
 from planner.formats.megatron.model import shape_choices, shape_reasons
 from planner.formats.megatron.options import all_words

@@ -7,28 +7,22 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
-from planner.formats.bridge import keys
-from planner.formats.bridge.keys import DROPOUT, NULL, PEFT, RANK, Override
+from planner.formats.bridge import mapping
 from planner.formats.bridge.mapping import (
-    BESIDE,
-    RELEASE,
+    DROPOUT,
+    MODULES,
+    NULL,
+    PEFT,
+    RANK,
     TABLE,
     TITLE,
-    adapter_overrides,
-    beside,
-    gradients_apart,
-    lines_by_option,
-    packing,
-    problems,
-    recipe_of,
-    text_of,
-    unbuilt,
-    unsaid,
+    Override,
 )
-from planner.formats.decision import refuse
+from planner.formats.decision import refuse, which
 from planner.formats.format import (
     CheckContext,
     Emitted,
@@ -42,20 +36,20 @@ from planner.formats.format import (
     SourceText,
     Violation,
 )
-from planner.formats.megatron import mapping, states
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.format import settings_of
-from planner.formats.megatron.mapping import SCHEDULE, decisions_of, left_open
+from planner.formats.megatron.mapping import SCHEDULE, decisions_of, edits, left_open
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, options_by_dest
-from planner.formats.megatron.states import BF16_GRADIENTS, traits_of
+from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_of
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
-from planner.formats.settings import Settings, decided
+from planner.formats.settings import Settings, as_whole, decided
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import open_processes, processes
 from planner.formats.shell.options import Entry, Launches, WordsReader, launches_in
 from planner.formats.shell.word import Command, Word
 from planner.spec.strategy import Strategy
+from planner.spec.training import MAX_RANK, TARGETS, Training
 from planner.spelling import alike, did_you_mean
 
 NAME = "bridge"
@@ -73,7 +67,7 @@ def recognise(source: SourceText) -> bool:
     has_keys = re.search(r"\s\+{0,2}(?:model|train)\.\w+=", text) is not None
     runs_recipe = "run_recipe.py" in text and has_keys
     is_told = any(
-        key.startswith(("model.", "train.")) and f"{key}=" in text for key in keys.OPTIONS
+        key.startswith(("model.", "train.")) and f"{key}=" in text for key in mapping.OPTIONS
     )
     return (runs_recipe or is_told) and "\x00" not in text
 
@@ -87,7 +81,7 @@ def overrides_in(source: SourceText) -> Launches:
         _starts,
         _overrides,
         lambda launch: len(launch[1]),
-        is_list=first is not None and keys.is_known(first[1]),
+        is_list=first is not None and mapping.is_known(first[1]),
         lacking="no command has overrides such as model.KEY=VALUE",
     )
 
@@ -104,7 +98,7 @@ def _overrides(words: Sequence[Word]) -> list[Entry]:
     for word in words:
         match = _OVERRIDE.fullmatch(word.text)
         # These stand without a field: a name, or nothing.
-        if match and ("." in match[2] or match[2] in (keys.PRECISION, PEFT)):
+        if match and ("." in match[2] or match[2] in (mapping.PRECISION, PEFT)):
             found.append(Entry(word=word, name=match[2], joined=match[3]))
     return found
 
@@ -115,22 +109,20 @@ def read(source: SourceText) -> ParsedConfig:
     reader = WordsReader(format=NAME, source=source)
     reader.take(found, _value)
     for each in found:
-        if not keys.is_known(each.name):
+        if not mapping.is_known(each.name):
             reader.report(each, "unknown_key", *_unknown(each.name))
         elif each.name.startswith(f"{PEFT}.") and not each.word.text.startswith("+"):
             message = f"is in no recipe that overrides see: ++{each.name} adds it"
             reader.report(each, "unknown_key", message, "error")
-    open_ones = [each for each in found if each.unknown and each.name in keys.OPTIONS]
+    open_ones = [each for each in found if each.unknown and each.name in mapping.OPTIONS]
     reader.note_open(open_ones)
     of_recipe = _of_recipe(arguments.launcher, reader.settings)
     reader.settings |= of_recipe
     parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
-    recipe = ""
-    if keys.NAMED in parts[:-1]:
-        recipe = parts[parts.index(keys.NAMED) + 1]
-    training, unpriced = keys.read_adapters(recipe, reader.settings)
+    recipe = next((name for option, name in pairwise(parts) if option == mapping.NAMED), "")
+    training, unpriced = read_adapters(recipe, reader.settings)
     launched = reader.take_launcher(arguments)
-    options = keys.as_options(reader.settings)
+    options = mapping.as_options(reader.settings)
     decisions = decisions_of(options, processes(launched))
     # These are the recipe's where a file leaves them out, not Megatron's default.
     left = {"optimizer": "optimizer.optimizer", "mtp_layers": "model.mtp_num_layers"}
@@ -144,10 +136,9 @@ def read(source: SourceText) -> ParsedConfig:
         none = ("0", "0.0", *NULL)
         if dropout is not None and str(dropout.value).lower() not in none:
             traits.append(("kernels.adapter_dropout", True))
-    stated = dict(of_recipe)
-    for each in open_ones:
-        stated[each.name] = reader.settings[each.name]
-    by_option = {keys.OPTIONS[key]: each for key, each in stated.items() if key in keys.OPTIONS}
+    is_open = {*of_recipe, *(each.name for each in open_ones)}
+    own = reader.settings
+    by_option = {option: own[key] for key, option in mapping.OPTIONS.items() if key in is_open}
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -163,9 +154,9 @@ def read(source: SourceText) -> ParsedConfig:
 
 def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
     """Return an entry for the recipe named, and one per degree it sets and nothing overrides."""
-    if not any(word.text.startswith(keys.NAMED) for word in words):
+    if not any(word.text.startswith(mapping.NAMED) for word in words):
         return {}
-    found = {keys.NAMED: Located(value=True, key=keys.NAMED)}
+    found = {mapping.NAMED: Located(value=True, key=mapping.NAMED)}
     for name in ("tensor_model", "pipeline_model", "context", "expert_model"):
         key = f"model.{name}_parallel_size"
         if key not in settings:
@@ -175,27 +166,61 @@ def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[s
 
 def _unknown(key: str) -> tuple[str, Severity]:
     """Return what is wrong with an unknown key; models of some recipes have further ones."""
-    if key.startswith("model.") and not alike(key, keys.OPTIONS, 0.85):
+    if key.startswith("model.") and not alike(key, mapping.OPTIONS, 0.85):
         return "is no key of Megatron's models; the recipe's own may have it", "warning"
-    hint = did_you_mean(key[:100], [*keys.OPTIONS, keys.PRECISION])
+    hint = did_you_mean(key[:100], [*mapping.OPTIONS, mapping.PRECISION])
     # A message lists the first few groups only.
-    groups = ", ".join(keys.GROUPS.split()[:8])
+    groups = ", ".join(mapping.GROUPS.split()[:8])
     return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
 
 
 def _value(each: Entry) -> object:
     """Return the value that an override sets; raise ValueError with what is wrong with it."""
     text = each.joined or ""
-    if each.name in keys.OPTIONS:
-        return keys.option_value(each.name, text)
-    if each.name.startswith(f"{PEFT}."):
-        return keys.adapter_value(each.name, text)
-    if each.name == keys.FP32_GRADIENTS:
-        return keys.switch(text.strip("'\""))
+    if each.name in mapping.OPTIONS:
+        return mapping.option_value(each.name, text)
     if each.name == "model.num_query_groups":
         is_small = text.isascii() and text.isdigit() and len(text) < 9
         return int(text) if is_small else None
-    return text
+    plain = text.strip("'\"")
+    if each.name == mapping.FP32_GRADIENTS:
+        return mapping.switch(plain)
+    if each.name == RANK:
+        rank = as_whole(plain)
+        if rank is None or not 1 <= rank <= MAX_RANK:
+            raise ValueError(f"must be a whole number from 1 to {MAX_RANK:,}; given {plain[:60]!r}")
+        return rank
+    if each.name == MODULES:
+        return tuple(word for word in plain.strip("[]").replace(" ", "").split(",") if word)
+    return plain if each.name.startswith(f"{PEFT}.") else text
+
+
+def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Training | None, str]:
+    """Return what overrides of a recipe train, and why plans do not price it, where they do not.
+
+    None where nothing speaks of adapters.
+    """
+    given = {key: each.value for key, each in settings.items() if key.startswith(PEFT)}
+    is_off = str(given.pop(PEFT, "given")).lower() in NULL
+    if is_off or not (given or "_peft_" in recipe):
+        return None, ""
+    rank, modules = given.get(RANK), given.get(MODULES)
+    named, priced = modules if isinstance(modules, tuple) else (), mapping.NAMES
+    kind, of_lora = str(given.get("peft._target_", mapping.CLASS)), mapping.CLASS
+    refused = {f"peft._target_ {kind[:80]}: plans price {of_lora}": kind != of_lora}
+    for key, what in mapping.UNPRICED.items():
+        switch = str(given.get(key, "false")).lower()
+        refused[f"{key}: {what}, which plans do not price"] = switch not in ("false", "[]", *NULL)
+    for name in named:
+        unknown = f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(priced)}"
+        refused[unknown] = name not in priced
+    unpriced = next(which(refused), "")
+    if not unpriced and isinstance(rank, int) and isinstance(modules, tuple):
+        chosen = {target for name in named for target in priced[name]}
+        targets = tuple(target for target in TARGETS if target in chosen)
+        return Training(mode="lora", rank=rank, targets=targets), ""
+    lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
+    return None, unpriced or f"adapters are trained, and {lacking} left to the recipe"
 
 
 def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
@@ -209,8 +234,8 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
     for key, place in given.items():
         # Fields of these groups have the names of Megatron's arguments.
         is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
-        option = keys.option_of(key) if is_printed or key == "dataset.seq_length" else ""
-        if option in dests and not (key == keys.VIRTUAL and keys.LAYOUT in given):
+        option = mapping.option_of(key) if is_printed or key == "dataset.seq_length" else ""
+        if option in dests and not (key == mapping.VIRTUAL and mapping.LAYOUT in given):
             text = str(place.value).strip("'")
             for dtype, short in dtypes.items():
                 text = text.replace(f"torch.{dtype}", short)
@@ -232,31 +257,31 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """The overrides of a plan and the model's recipe; raises ExpressError with every reason."""
-    refuse(TITLE, [*unbuilt(context), *unsaid(context, strategy)])
+    refuse(TITLE, [*mapping.unbuilt(context), *mapping.unsaid(context, strategy)])
     training = context.traits.training
-    recipe = recipe_of(context.model, training)
-    lines = lines_by_option(context, strategy)
+    recipe = mapping.recipe_of(context.model, training)
+    lines = mapping.lines_by_option(context, strategy)
     found: list[Override] = []
-    for key, option in keys.OPTIONS.items():
+    for key, option in mapping.OPTIONS.items():
         line = lines.get(option)
-        is_left = option in BESIDE.split() and not line
+        is_left = option in mapping.BESIDE.split() and not line
         if is_left or option in SIZES.values():
             continue
         why = "experts are split as the other layers are" if option == ETP else ""
         if line:
             why = line.why
-        found.append((key, text_of(key, option, line, strategy), why))
+        found.append((key, mapping.text_of(key, option, line, strategy), why))
     precision = context.job.precision
-    found.append((keys.PRECISION, keys.PRECISIONS[precision], f"planned in {precision}"))
-    found += gradients_apart(precision, context.traits.states.gradient_bytes)
-    found += beside(context, strategy)
-    found += adapter_overrides(context, strategy)
+    found.append((mapping.PRECISION, mapping.PRECISIONS[precision], f"planned in {precision}"))
+    found += mapping.gradients_apart(precision, context.traits.states.gradient_bytes)
+    found += mapping.beside(context, strategy)
+    found += mapping.adapter_overrides(context, strategy)
     if context.model.num_mtp_layers and not context.job.mtp_layers:
         why = "planned without the layers that predict further tokens"
         found.append(("model.mtp_num_layers", "null", why))
     # What overrides do not find in a recipe is added: a name of precision has no fields, and
     # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
-    added = (f"{keys.PRECISION}.", f"{PEFT}.")
+    added = (f"{mapping.PRECISION}.", f"{PEFT}.")
     words = [f"{'++' * key.startswith(added)}{key}={value}" for key, value, _ in found]
     text = "".join(f"{shlex.quote(word)}\n" for word in words)
     variables = {
@@ -271,13 +296,13 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         task = "peft" if training.is_frozen else "pretrain"
         variables["RECIPE"] = (
             "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
-            f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
+            f"with {task} in its name: Megatron-Bridge {mapping.RELEASE} has none of these sizes"
         )
     overrides = OutputFile(name="bridge.overrides", text=text)
     return Emitted(
         files=(overrides,),
         command=("${TRAIN_SCRIPT}", "--recipe", recipe or "${RECIPE}", *words),
-        environment=states.environment(context, strategy),
+        environment=environment(context, strategy),
         variables=variables,
         decided=tuple(
             ExplainedKey(key=key, value=value, why=why) for key, value, why in found if why
@@ -287,9 +312,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """A file of overrides with the decisions that change; raises ExpressError, InputError."""
-    refuse(TITLE, list(unsaid(context, strategy)))
-    given, lines = read(source).settings, lines_by_option(context, strategy)
-    stated = keys.translated(given)
+    refuse(TITLE, list(mapping.unsaid(context, strategy)))
+    given, lines = read(source).settings, mapping.lines_by_option(context, strategy)
+    stated = mapping.translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.
     of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
     rows = []
@@ -297,19 +322,19 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         is_stated = not stated.keys().isdisjoint(own.keys)
         if is_stated or not of_job.issuperset(own.names):
             rows.append(own)
-    found = mapping.edits(rows, stated, lines.values())
+    found = edits(rows, stated, lines.values())
     texts = {}
-    for key, option in keys.OPTIONS.items():
+    for key, option in mapping.OPTIONS.items():
         if option in found and (found[option] is not REMOVED or key in given):
-            texts[key] = text_of(key, option, lines.get(option), strategy)
-    if any(option not in keys.OPTIONS.values() for option in found):
-        texts[keys.PRECISION] = keys.PRECISIONS[context.job.precision]
-    others = [*beside(context, strategy, found)]
+            texts[key] = mapping.text_of(key, option, lines.get(option), strategy)
+    if any(option not in mapping.OPTIONS.values() for option in found):
+        texts[mapping.PRECISION] = mapping.PRECISIONS[context.job.precision]
+    others = [*mapping.beside(context, strategy, found)]
     if context.traits.training.is_frozen and "--micro-batch-size" in found:
-        others += packing(context, strategy)
+        others += mapping.packing(context, strategy)
     texts |= {key: text for key, text, _ in others}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
-    return edited(source, overrides_in, wanted, strategy.num_gpus, keys.OPTIONS)
+    return edited(source, overrides_in, wanted, strategy.num_gpus, mapping.OPTIONS)
 
 
 # Rules of Megatron-LM whose options overrides have.
@@ -331,12 +356,12 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
     """
 
     def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
-        options = keys.as_options(settings)
+        options = mapping.as_options(settings)
         for broken in rule.check(options, world):
             asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
-            if keys.NAMED in settings and not asked <= options.keys():
+            if mapping.NAMED in settings and not asked <= options.keys():
                 continue
-            key, message = keys.spelled(broken.key), keys.spelled(broken.message)
+            key, message = mapping.spelled(broken.key), mapping.spelled(broken.message)
             yield Violation(key=key, message=message)
 
     return replace(rule, check=check)
@@ -351,7 +376,7 @@ FORMAT = Format(
     read=read,
     rules=tuple(_in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED.split()),
     write_into=write_into,
-    problems=problems,
+    problems=mapping.problems,
     trains=("full", "lora"),
     support={"megatron": {"schedules": (SCHEDULE,)}},
 )

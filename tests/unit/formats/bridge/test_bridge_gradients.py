@@ -7,7 +7,7 @@ import pytest
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
-from planner.formats.bridge.keys import FP32_GRADIENTS, PRECISIONS
+from planner.formats.bridge.mapping import FP32_GRADIENTS, PRECISIONS
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 from planner.spec.strategy import Strategy
