@@ -64,7 +64,7 @@ def edited(
     # Which spelling a place needs depends on the quotes around it and on how often it is read: the
     # first that is read again as the text is taken. Quotes of its own come before none, lest names
     # of files take the place of a pattern.
-    spellings = (shlex.quote, str, _within_single, _within_double)
+    spellings: list[Callable[[str], str]] = [shlex.quote, str, _within_single, _within_double]
     for uses_origin, spelled in product((True, False), spellings):
         # Launches may share words: an edit of one must not be made again for the next.
         edits: dict[Splice, None] = {}

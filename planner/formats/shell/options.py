@@ -21,6 +21,7 @@ class Entry:
     word: Word
     values: tuple[Word, ...] = ()
     joined: str | None = None  # the value where it is written behind an equals sign
+    spelled: str = ""  # as the file has it, where that is not the name
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -113,25 +114,26 @@ class WordsReader:
     source: SourceText
     settings: dict[str, Located] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    keeps_open: bool = True
+    """The value of an option that is not resolved, or wrong, is None; False: as if not given."""
 
     @cached_property
     def lines(self) -> Lines:
         """Lines of the file."""
         return Lines(self.source.text)
 
-    def report(self, entry: Entry, rule: str, message: str, severity: Severity = "error") -> None:
-        """Note what is wrong with an option."""
-        line = self.lines.at(entry.word.start)
-        self.report_at(entry.name[:120], line, rule, message, severity)
+    def placed(self, entry: Entry, value: object = None) -> Located:
+        """A value with the place of its option."""
+        key = entry.spelled or entry.name
+        return Located(value=value, key=key[:120], line=self.lines.at(entry.word.start))
 
-    def report_at(
-        self, key: str, line: int, rule: str, message: str, severity: Severity = "error"
+    def report(
+        self, at: Entry | Located, rule: str, message: str, severity: Severity = "error"
     ) -> None:
-        """Note what is wrong with a word of a line."""
-        place = Located(key=key, line=line)
-        self.findings.append(
-            finding_at(f"{self.format}.{rule}", self.source.path, place, message, severity)
-        )
+        """Note what is wrong with an option or a word."""
+        place = self.placed(at) if isinstance(at, Entry) else at
+        found = finding_at(f"{self.format}.{rule}", self.source.path, place, message, severity)
+        self.findings.append(found)
 
     def take(
         self,
@@ -141,8 +143,7 @@ class WordsReader:
     ) -> None:
         """Values by option, the last one of each; a ValueError says what is wrong with one.
 
-        One that is not resolved is None. ``branches`` are the places where a script goes on with
-        another branch.
+        ``branches`` are the places where a script goes on with another branch.
         """
         before: dict[str, Entry] = {}
         for entry in entries:
@@ -157,13 +158,14 @@ class WordsReader:
                     says = "given in two branches; this one is checked, the other"
                 self.report(entry, "duplicate_key", f"{says} is in line {line}", severity)
             before[entry.name] = entry
-            found = None
+            found, is_open = None, bool(entry.unknown)
             try:
-                found = None if entry.unknown else value(entry)
+                found = None if is_open else value(entry)
             except ValueError as error:
+                is_open = True
                 self.report(entry, "bad_value", str(error))
-            line = self.lines.at(entry.word.start)
-            self.settings[entry.name] = Located(value=found, key=entry.name, line=line)
+            if self.keeps_open or not is_open:
+                self.settings[entry.name] = self.placed(entry, found)
 
     def note_open(self, entries: Sequence[Entry]) -> None:
         """Report what variables leave open in one note: a script given its sizes has many."""
@@ -183,7 +185,7 @@ class WordsReader:
     def take_launcher(self, command: Command) -> dict[str, Located]:
         """Return the settings of the launcher's words; report the first that is not known."""
         for word, hint in unknown_options(command.launcher):
-            spelled, line = word.text.partition("=")[0], self.lines.at(word.start)
             message = f"torchrun has no such option; {hint}".removesuffix("; ")
-            self.report_at(spelled[:120], line, "unknown_key", message)
+            entry = Entry(name=word.text.partition("=")[0], word=word)
+            self.report(entry, "unknown_key", message)
         return launcher_settings(command.launcher, self.lines)

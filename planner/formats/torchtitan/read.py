@@ -93,7 +93,8 @@ def _options(words: Sequence[Word]) -> list[Entry]:
         policy = _POLICY_WORD.fullmatch(each.word.text)
         key = keys.POLICY if policy else _key(each.name)[0]
         joined = policy[1] if policy else each.joined
-        found[at] = replace(each, name=key, joined=joined)
+        spelled = each.word.text.partition("=")[0]
+        found[at] = replace(each, name=key, joined=joined, spelled=spelled)
     return found
 
 
@@ -138,29 +139,21 @@ def read(source: SourceText) -> ParsedConfig:
     (found, entries), _ = entries_in(source)
     environment = found.environment if _is_wrapped(found) else {}
     refuse_old(source.path, found.words, environment)
-    reader = WordsReader(format=keys.NAME, source=source)
-    lines = reader.lines
-    for entry in entries:
-        _take(reader, entry)
+    reader = WordsReader(format=keys.NAME, source=source, keeps_open=False)
+    known = [each for each in entries if _is_known(reader, each)]
+    reader.take(known, _value)
     message = "stands behind the activation-checkpoint word; all options stand before it"
-    for entry in misplaced(entries):
-        if keys.option_of(entry.name) and not entry.unknown:
-            spelled = entry.word.text.partition("=")[0]
-            reader.report_at(spelled, lines.at(entry.word.start), "misplaced_option", message)
+    for entry in misplaced(known):
+        if not entry.unknown:
+            reader.report(entry, "misplaced_option", message)
     for stray in strays(found.words, entries):
         if not stray.unknown:
-            reader.report_at(stray.text, lines.at(stray.start), "bad_value", "belongs to no option")
+            reader.report(Entry(name=stray.text, word=stray), "bad_value", "belongs to no option")
     _take_variables(reader, found)
     if entries or found.program:
         _report_config(reader)
-    for key in (keys.SCHEDULE, keys.SCHEDULE_CSV):
-        place = reader.settings.get(key, Located(value="", key=key))
-        is_other = key == keys.SCHEDULE_CSV or keys.schedule_named(str(place.value)) == "other"
-        if place.value and is_other:
-            modelled = ", ".join(keys.SCHEDULE_NAMES.values())
-            message = f"{place.value} is not modelled; modelled are {modelled}"
-            reader.report_at(place.key, place.line, "schedule_not_modelled", message, "note")
-    launched = reader.take_launcher(found) | _processes(found, lines)
+    _report_schedule(reader)
+    launched = reader.take_launcher(found) | _processes(found, reader.lines)
     return ParsedConfig(
         format=keys.NAME,
         path=source.path,
@@ -192,37 +185,30 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
         raise ExpressError(f"{source.path}: {starts} {needs}")
 
 
-def _take(reader: WordsReader, option: Entry) -> None:
-    key, settings = option.name, reader.settings
-    spelled = option.word.text.partition("=")[0]
-    line = reader.lines.at(option.word.start)
-    entry = keys.option_of(key)
-    if entry is None:
+def _is_known(reader: WordsReader, entry: Entry) -> bool:
+    """Return True if torchtitan has an option; report what it has not, and what is left open."""
+    key = entry.name
+    if keys.option_of(key) is None:
         known = [f"--{name}" for name in keys.options() if name != keys.POLICY]
         hint = did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
         if key == f"{keys.POLICY}.mode":
             hint = "the policy is a word of its own, such as activation-checkpoint:full"
-        reader.report_at(spelled, line, "unknown_key", f"unknown option; {hint}")
-        return
-    if option.unknown:
-        if key in keys.SELECTORS:
-            settings[key] = Located(value="", key=spelled, line=line)
-        if key in DECIDING:
-            message = f"{' '.join(option.texts)}: the variable is not set in this file"
-            reader.report_at(spelled, line, "open_variable", message, "note")
-        return
-    texts = option.texts
-    if key == keys.POLICY:
+        reader.report(entry, "unknown_key", f"unknown option; {hint}")
+        return False
+    if entry.unknown and key in keys.SELECTORS:
+        reader.settings[key] = reader.placed(entry, "")
+    if entry.unknown and key in DECIDING:
+        message = f"{' '.join(entry.texts)}: the variable is not set in this file"
+        reader.report(entry, "open_variable", message, "note")
+    return True
+
+
+def _value(entry: Entry) -> object:
+    texts = entry.texts
+    if entry.name == keys.POLICY:
         texts = [text.replace("-", "_") for text in texts]
-    try:
-        value = keys.value_of(entry, texts, is_negated=_key(spelled)[1])
-    except ValueError as error:
-        reader.report_at(spelled, line, "bad_value", str(error))
-        return
-    if key in settings:
-        message = f"given twice, first in line {settings[key].line}; torchtitan takes the last"
-        reader.report_at(spelled, line, "duplicate_key", message, "warning")
-    settings[key] = Located(value=value, key=spelled, line=line)
+    known = keys.option_of(entry.name) or {}
+    return keys.value_of(known, texts, is_negated=_key(entry.spelled)[1])
 
 
 def _take_variables(reader: WordsReader, found: Command) -> None:
@@ -231,12 +217,11 @@ def _take_variables(reader: WordsReader, found: Command) -> None:
         place = variable or (found.program if _is_wrapped(found) else None)
         if key in reader.settings or place is None:
             continue
-        line = reader.lines.at(place.start)
         text = "" if variable is None or variable.unknown else variable.text
+        reader.settings[key] = reader.placed(Entry(name=name, word=place), text)
         if variable is None or variable.unknown:
             message = f"{name} is not set in this file, nor is --{key}"
-            reader.report_at(name, line, "open_variable", message, "note")
-        reader.settings[key] = Located(value=text, key=name, line=line)
+            reader.report(reader.settings[key], "open_variable", message, "note")
 
 
 def _report_config(reader: WordsReader) -> None:
@@ -249,12 +234,22 @@ def _report_config(reader: WordsReader) -> None:
     if own is not None:
         hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
         message = f"torchtitan {module} has no config {name} that is known here; {hint}"
-        reader.report_at(place.key, place.line, "unknown_config", message, "warning")
+        reader.report(place, "unknown_config", message, "warning")
     elif module != keys.OWN_MODULE:
         hint = did_you_mean(module, keys.modules())
         message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
         message += f"; {hint}" if hint else ""
-        reader.report_at(place.key, place.line, "own_config", message, "note")
+        reader.report(place, "own_config", message, "note")
+
+
+def _report_schedule(reader: WordsReader) -> None:
+    for key in (keys.SCHEDULE, keys.SCHEDULE_CSV):
+        place = reader.settings.get(key, Located(value="", key=key))
+        is_other = key == keys.SCHEDULE_CSV or keys.schedule_named(str(place.value)) == "other"
+        if place.value and is_other:
+            modelled = ", ".join(keys.SCHEDULE_NAMES.values())
+            message = f"{place.value} is not modelled; modelled are {modelled}"
+            reader.report(place, "schedule_not_modelled", message, "note")
 
 
 OLD = (
