@@ -7,7 +7,7 @@ megatron/core/transformer/pipeline_parallel_layer_layout.py, transformer_config.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -23,6 +23,7 @@ SettingValue = bool | int | float | str | tuple[int | float | str, ...]
 # Values of options, each with what of a plan rests on it.
 Choices = Mapping[str, tuple[object, str]]
 _KINDS = {"integer": "int", "number": "float"}
+_CASTS: Mapping[str, Callable[[str], int | float | str]] = {"int": int, "float": float}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +101,15 @@ def is_option(word: str) -> bool:
 
 def typed(option: Option, words: Sequence[str]) -> SettingValue:
     """The value of an option from its words; ValueError says what is wrong."""
+    given = " ".join(words)[:60] or "none"
     if not option.takes_values:
         if words:
-            raise ValueError(f"takes no value; given {_shown(words)}")
+            raise ValueError(f"takes no value; given {given}")
         return not option.name.startswith("--no-") if option.kind == "bool" else True
     wanted = {"": "1", "+": "1 or more", "*": "any number"}.get(option.nargs, option.nargs)
     is_right = {"+": bool(words), "*": True}
     if not is_right.get(option.nargs, str(len(words)) == wanted):
-        raise ValueError(f"takes {wanted} of {option.kind}; given {_shown(words)}")
+        raise ValueError(f"takes {wanted} of {option.kind}; given {given}")
     values = [_one(option, word) for word in words]
     return tuple(values) if option.nargs else values[0]
 
@@ -116,19 +118,12 @@ def _one(option: Option, word: str) -> int | float | str:
     if option.choices and word not in option.choices:
         allowed = ", ".join(option.choices)
         raise ValueError(f"unknown value; given {word[:60]!r}, allowed are {allowed}")
-    if option.kind not in _KINDS.values():
-        return word
+    # More digits are no setting of a training job.
+    is_long = option.kind == "int" and sum(map(str.isdigit, word)) > 15
     try:
-        if option.kind == "float":
-            return float(word)
-        # More digits are no setting of a training job.
-        return int(word if sum(map(str.isdigit, word)) <= 15 else "")
+        return _CASTS.get(option.kind, str)("" if is_long else word)
     except ValueError:
         raise ValueError(f"must be a number ({option.kind}); given {word[:60]!r}") from None
-
-
-def _shown(words: Sequence[str]) -> str:
-    return " ".join(words)[:60] or "none"
 
 
 TP = "--tensor-model-parallel-size"

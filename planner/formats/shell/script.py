@@ -57,12 +57,8 @@ class Script(Expander):
     @property
     def environment(self) -> dict[str, Word]:
         """Exported variables that hold one text."""
-        found: dict[str, Word] = {}
-        for name in self.exported:
-            value = self.values.get(name)
-            if value and len(value) == 1:
-                found[name] = value[0]
-        return found
+        held = {name: self.values.get(name) for name in self.exported}
+        return {name: value[0] for name, value in held.items() if value and len(value) == 1}
 
     def kept(self) -> list[Command]:
         """Commands that variables hold: a script may hand them on in ways not understood."""

@@ -2,8 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from importlib import resources
 from string import Template
 
@@ -19,31 +18,18 @@ from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
 
-
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """Source of the model's sizes."""
-
-    module: str
-    config: str
-    text: str = ""  # Text of the module, where torchtitan has no config
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the user fills in for it."""
-    left_open: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the model that its sizes do not say."""
+# What a written module takes from the environment: the model's sizes do not say it.
+VARIABLES = {
+    "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
+    "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
+    "NORM_EPS": "epsilon of its norms, rms_norm_eps",
+    "LEARNING_RATE": "highest learning rate",
+}
 
 
-def chosen_config(context: Context) -> Chosen | None:
-    """Return torchtitan's own config of the model, else a module for it; None: there is none."""
-    named = _named(context)
-    if named is not None and context.job.seq_len <= named.max_seq_len:
-        module = next(name for name, own in keys.modules().items() if named.name in own)
-        positions = f"rotary positions of {named.rotary}, norms with an epsilon"
-        given = f"{positions} of {named.norm_eps:g}, as the config has them"
-        return Chosen(module=module, config=named.name, left_open={given: "--config"})
+def written_config(context: Context) -> tuple[str, str]:
+    """Name and text of a config of the model's sizes, where torchtitan has none."""
     model, moe = context.model, context.model.moe
-    if context.job.precision != "bf16" or list(_foreign_parts(model)):
-        return None
     words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII)
     words = words.strip("_") or "model"
     if words[0].isdigit():
@@ -60,34 +46,24 @@ def chosen_config(context: Context) -> Chosen | None:
         "has_qk_norm": model.qk_norm == "head",
     }
     spelled = {key: ascii(value) for key, value in literals.items()} | {"name": name}
-    text = Template(template.read_text(encoding="utf-8")).substitute(spelled)
-    # The model's sizes do not say them.
-    variables = {
-        "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
-        "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
-        "NORM_EPS": "epsilon of its norms, rms_norm_eps",
-        "LEARNING_RATE": "highest learning rate",
-    }
-    return Chosen(
-        module=keys.OWN_MODULE,
-        config=name,
-        text=text,
-        variables=variables,
-    )
+    return name, Template(template.read_text(encoding="utf-8")).substitute(spelled)
 
 
 def unlike_configs(context: Context) -> Iterator[str]:
-    """Yield why no config can be chosen."""
+    """Yield why no config can be chosen or written."""
     model, precision, length = context.model, context.job.precision, context.job.seq_len
-    named = _named(context)
+    named, foreign = _named(context), list(_foreign_parts(model))
+    fits = named is not None and length <= named.max_seq_len
+    if fits or (precision == "bf16" and not foreign):
+        return
     if precision == "mxfp8":
         yield f"precision {precision}: torchtitan has no such config of {model.name}"
     elif precision != "bf16":
         yield f"precision {precision}: torchtitan trains in bf16, in mxfp8 by its own config"
-    if named and length > named.max_seq_len:
+    if named:
         yield f"seq_len {length}: torchtitan's config {named.name} allows {named.max_seq_len}"
     elif precision == "bf16":
-        for part in _foreign_parts(model):
+        for part in foreign:
             yield f"model {model.name}: {part}; no config of torchtitan has its shape either"
 
 
@@ -152,16 +128,20 @@ def _foreign_parts(model: ModelSpec) -> Iterator[str]:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Return a plan as words; raises ExpressError with every reason where it is impossible."""
-    chosen = chosen_config(context)
-    found = reasons(TABLE, context, strategy)
-    if chosen is None:
-        found += unlike_configs(context)
-    refuse(keys.NAME, found)
-    assert chosen is not None
-    where = "its own" if not chosen.text else "written for this plan, found in the working folder"
+    refuse(keys.NAME, [*reasons(TABLE, context, strategy), *unlike_configs(context)])
+    config, variables, left_open = _named(context), dict[str, str](), dict[str, str]()
+    if config is not None and context.job.seq_len <= config.max_seq_len:
+        module = next(name for name, own in keys.modules().items() if config.name in own)
+        name, written, where = config.name, "", "its own"
+        positions = f"rotary positions of {config.rotary}, norms with an epsilon"
+        left_open[f"{positions} of {config.norm_eps:g}, as the config has them"] = "--config"
+    else:
+        module, variables = keys.OWN_MODULE, VARIABLES
+        name, written = written_config(context)
+        where = "written for this plan, found in the working folder"
     head = {
-        "module": (chosen.module, ""),
-        "config": (chosen.config, f"config with the model's sizes, {where}"),
+        "module": (module, ""),
+        "config": (name, f"config with the model's sizes, {where}"),
         "hf_assets_path": ("${HF_ASSETS_PATH}", ""),
         "dataloader.dataset": ("${DATASET}", ""),
         "training.steps": ("${STEPS}", ""),
@@ -174,8 +154,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         quoted = (word if word.startswith("${") else shlex.quote(word) for word in own)
         text += f"{' '.join(quoted)}\n"
     files = [OutputFile(name="torchtitan.args", text=text)]
-    if chosen.text:
-        files.append(OutputFile(name=f"{chosen.module}.py", text=chosen.text))
+    if written:
+        files.append(OutputFile(name=f"{module}.py", text=written))
     assets = "folder with the tokenizer's files, as scripts/download_hf_assets.py of torchtitan"
     return Emitted(
         files=tuple(files),
@@ -186,22 +166,21 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             "HF_ASSETS_PATH": f"{assets} makes it",
             "DATASET": "a data set that torchtitan knows, such as c4",
             "STEPS": "optimizer steps to run",
-            **chosen.variables,
+            **variables,
         },
         decided=tuple(
             ExplainedKey(key=key, value=" ".join(values) or "set", why=line.why)
             for line, (key, *values) in zip(lines, words, strict=True)
             if line.why
         ),
-        left_open=chosen.left_open,
+        left_open=left_open,
     )
 
 
 def problems(context: Context) -> Iterator[str]:
     """Yield what no words express whatever the layout: profile, optimizer, modules, the model."""
     yield from unlike_software(context)
-    if chosen_config(context) is None:
-        yield from unlike_configs(context)
+    yield from unlike_configs(context)
     yield from unlike_modules(context)
 
 
