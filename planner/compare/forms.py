@@ -8,6 +8,7 @@ components/metrics.py; transformers trainer.py and tqdm; ms-swift's progress cal
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from re import Pattern
@@ -18,7 +19,7 @@ from planner.formats.bridge.format import read_dumped as read_bridge
 from planner.formats.format import Located, ParsedConfig, SourceText
 from planner.formats.megatron.format import read_dumped as read_megatron
 from planner.formats.registry import load_format
-from planner.formats.torchtitan.read import read_dumped as read_torchtitan
+from planner.formats.torchtitan.read import read_settings
 from planner.limits import MAX_FILE_BYTES
 from planner.units import GIB, MIB
 
@@ -199,7 +200,8 @@ def _nemo(path: str, _lines: Sequence[str], _first: int) -> Dump:
 
 
 def _titan(path: str, lines: Sequence[str], at: int) -> Dump:
-    reading = read_torchtitan(path, _braces(path, lines, at, _TITAN), at)
+    # What it prints stands in one line.
+    reading = read_settings(path, _braces(path, lines, at, _TITAN), defaultdict(lambda: at))
     return Dump(reading=reading, framework="torchtitan")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from planner.documents.schema import Schema, load_schema, wrongs
 from planner.formats.format import Located
+from planner.formats.rules import ConfigView
 from planner.formats.settings import Settings, whole, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
@@ -253,3 +254,88 @@ def default_counts(num_layers: int, parts: int, first: int, last: int) -> list[i
 def splits_backward(schedule: str) -> bool:
     """Return True if torch runs a schedule only without compiled blocks."""
     return schedule.startswith(("zb", "dualpipe"))
+
+
+class Degree:
+    """A degree by the name in Strategy."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, file: "TorchtitanView", _: type) -> int:
+        """The number of the file or of its config."""
+        return degree(file.settings, self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchtitanView(ConfigView):
+    """A file of this release, with the config's defaults, which have no line."""
+
+    tp, pp, cp, ep = Degree("tp"), Degree("pp"), Degree("cp"), Degree("ep")
+    dp_replicate = Degree("dp_replicate")
+
+    def spelled(self, key: str) -> str:
+        """An option as the file spells it."""
+        return super().spelled(key) if key in self.settings else f"--{key}"
+
+    def model(self, name: str) -> int:
+        """A size of the model by the name in ModelSpec; 0 where it is not known."""
+        own = self.config.model
+        found = self.world.decisions.get(f"model.{name}") or own.get(name)
+        return int(found or own.get(f"moe.{name}") or 0)
+
+    @property
+    def config(self) -> Config:
+        """The config that is named."""
+        return config_of(self.settings)
+
+    @property
+    def others(self) -> int:
+        """All degrees but the shards, which make up the processes with them."""
+        return self.dp_replicate * self.cp * self.tp * self.pp
+
+    @property
+    def shards(self) -> int:
+        """Shards of data parallelism: what is given, or what the other degrees leave."""
+        given = int(self[SHARD])
+        if given != -1:
+            return given
+        return self.num_gpus // max(1, self.others)
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that expert parallelism is taken from."""
+        return self.shards * self.cp * self.tp
+
+    @property
+    def compiles_blocks(self) -> bool:
+        """True if torch.compile compiles the blocks."""
+        return bool(self["compile.enable"]) and "model" in self["compile.components"]
+
+    @property
+    def schedule(self) -> str:
+        """The planner's name of the schedule; empty: torch has none of that name."""
+        return schedule_named(str(self[SCHEDULE]))
+
+    @property
+    def parts(self) -> int:
+        """Model parts that are listed, or that torchtitan makes; 0: not known."""
+        listed, per_part = self[PARTS], self[LAYERS]
+        layers = self.model("num_layers")
+        if listed is not None:
+            return len(listed)
+        if per_part is not None and (per_part < 1 or not layers):
+            return 0
+        ends = self[FIRST_LESS], self[LAST_LESS]
+        return num_parts(layers, self.pp, self.schedule, per_part, *ends)
+
+    @property
+    def decides_parts(self) -> str:
+        """The key that says how many model parts there are."""
+        return LAYERS if self[PARTS] is None else PARTS
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one step of the pipeline; 0 if the batch is not divided."""
+        size, local = self[MICRO_BATCH], self[LOCAL_BATCH]
+        return int(local // size) if size > 0 and local % size == 0 else 0

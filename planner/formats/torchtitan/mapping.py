@@ -1,7 +1,6 @@
 """Decisions of a plan in torchtitan's words: a row each, with keys and refusals."""
 
 from collections.abc import Iterator, Mapping
-from math import prod
 from typing import Any
 
 from planner.cost.context import Context
@@ -23,7 +22,14 @@ from planner.formats.format import ALL, DECISIONS, Located
 from planner.formats.rules import Refused
 from planner.formats.settings import Settings, decided, flag, given, whole, word
 from planner.formats.torchtitan import keys as option
-from planner.formats.torchtitan.keys import NAME, POLICY, SELECTORS, config_of, filled
+from planner.formats.torchtitan.keys import (
+    NAME,
+    POLICY,
+    SELECTORS,
+    TorchtitanView,
+    config_of,
+    filled,
+)
 from planner.spec.strategy import PLACEMENT_NAMES, V_SHAPED, Strategy
 
 OFFLOADS = ("none", "optimizer+parameters:host")
@@ -113,14 +119,10 @@ def _unlike_offload(_: Context, strategy: Strategy) -> Refused:
 
 
 def _of_shards(settings: Settings) -> Decided:
-    shards = whole(settings, option.SHARD, 0)
-    replicas, *others = (
-        option.degree(settings, name) for name in ("dp_replicate", "tp", "pp", "cp")
-    )
-    ranks = replicas * prod(others)
-    if shards > 0 and ranks > 0:
-        yield "dp", option.SHARD, shards * replicas
-        yield "num_gpus", option.SHARD, shards * ranks
+    file, shards = TorchtitanView(settings=settings), whole(settings, option.SHARD, 0)
+    if shards > 0 and file.others > 0:
+        yield "dp", option.SHARD, shards * file.dp_replicate
+        yield "num_gpus", option.SHARD, shards * file.others
 
 
 def _of_experts(settings: Settings) -> Decided:

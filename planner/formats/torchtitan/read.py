@@ -281,16 +281,11 @@ def read_old(source: SourceText) -> ParsedConfig:
         data = tomllib.loads(source.text)
     except (ValueError, RecursionError) as error:
         raise InputError.single(source.path, "file", f"is no TOML: {error}") from None
-    return _reading(source.path, data, _lines_of(source.text))
+    return read_settings(source.path, data, _lines_of(source.text))
 
 
-def read_dumped(path: str, data: Mapping[str, Any], line: int) -> ParsedConfig:
-    """Read the settings that a run prints at its start, one mapping on one line."""
-    return _reading(path, data, defaultdict(lambda: line))
-
-
-def _reading(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> ParsedConfig:
-    """Return the decisions of such a file; ``lines`` has their places by ``section.key``."""
+def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> ParsedConfig:
+    """Return the decisions of such a file, or of what a run prints; ``lines`` has their places by ``section.key``."""
     said: dict[str, Located] = {}
     for section, values in data.items():
         if not isinstance(values, Mapping):

@@ -1,14 +1,13 @@
 """Rules that torchtitan's configuration, trainer and mesh enforce, and those they miss."""
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 
 from planner.formats.format import CheckContext, FormatRule, listed
-from planner.formats.rules import ConfigView, Refused, Rules
+from planner.formats.rules import Refused, Rules
 from planner.formats.settings import Settings
 from planner.formats.torchtitan import keys as key
-from planner.formats.torchtitan.keys import POLICY, SELECTORS, Config, config_of, filled
+from planner.formats.torchtitan.keys import POLICY, SELECTORS, TorchtitanView, filled
 from planner.formats.torchtitan.read import RELEASE
 from planner.spec.strategy import V_SHAPED
 
@@ -22,97 +21,6 @@ _PARTS = "distributed/pipeline_parallel.py"
 _PIPELINE = f"torchtitan/{_PARTS}"
 _SCHEDULES = "torch/distributed/pipelining/schedules.py"
 _UNCHECKED = "not checked: torchtitan/"
-
-
-class Degree:
-    """A degree by the name in Strategy."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, file: "TorchtitanView", _: type) -> int:
-        """The number of the file or of its config."""
-        return key.degree(file.settings, self.name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TorchtitanView(ConfigView):
-    """A file of this release, with the config's defaults, which have no line."""
-
-    tp, pp, cp, ep = Degree("tp"), Degree("pp"), Degree("cp"), Degree("ep")
-    dp_replicate = Degree("dp_replicate")
-
-    def spelled(self, key: str) -> str:
-        """An option as the file spells it."""
-        return super().spelled(key) if key in self.settings else f"--{key}"
-
-    def model(self, name: str) -> int:
-        """A size of the model by the name in ModelSpec; 0 where it is not known."""
-        own = self.config.model
-        found = self.world.decisions.get(f"model.{name}") or own.get(name)
-        return int(found or own.get(f"moe.{name}") or 0)
-
-    @property
-    def config(self) -> Config:
-        """The config that is named."""
-        return config_of(self.settings)
-
-    @property
-    def others(self) -> int:
-        """All degrees but the shards, which make up the processes with them."""
-        return self.dp_replicate * self.cp * self.tp * self.pp
-
-    @property
-    def shards(self) -> int:
-        """Shards of data parallelism: what is given, or what the other degrees leave."""
-        given = int(self[key.SHARD])
-        if given != -1:
-            return given
-        return self.num_gpus // max(1, self.others)
-
-    @property
-    def expert_ranks(self) -> int:
-        """Ranks that expert parallelism is taken from."""
-        return self.shards * self.cp * self.tp
-
-    @property
-    def compiles_blocks(self) -> bool:
-        """True if torch.compile compiles the blocks."""
-        return bool(self["compile.enable"]) and "model" in self["compile.components"]
-
-    @property
-    def schedule(self) -> str:
-        """The planner's name of the schedule; empty: torch has none of that name."""
-        return key.schedule_named(str(self[key.SCHEDULE]))
-
-    @property
-    def parts(self) -> int:
-        """Model parts that are listed, or that torchtitan makes; 0: not known."""
-        listed, per_part = self[key.PARTS], self[key.LAYERS]
-        layers = self.model("num_layers")
-        if listed is not None:
-            return len(listed)
-        if per_part is not None and (per_part < 1 or not layers):
-            return 0
-        return key.num_parts(
-            layers,
-            self.pp,
-            self.schedule,
-            per_part,
-            self[key.FIRST_LESS],
-            self[key.LAST_LESS],
-        )
-
-    @property
-    def decides_parts(self) -> str:
-        """The key that says how many model parts there are."""
-        return key.LAYERS if self[key.PARTS] is None else key.PARTS
-
-    @property
-    def micro_batches(self) -> int:
-        """Micro-batches of one step of the pipeline; 0 if the batch is not divided."""
-        size, local = self[key.MICRO_BATCH], self[key.LOCAL_BATCH]
-        return int(local // size) if size > 0 and local % size == 0 else 0
 
 
 def of_release(settings: Settings, world: CheckContext) -> TorchtitanView | None:
