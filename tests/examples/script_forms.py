@@ -17,7 +17,7 @@ from planner.formats.format import DECISIONS, ParsedConfig, SourceText
 from planner.formats.megatron.format import options_in
 from planner.formats.megatron.mapping import OWNED
 from planner.formats.registry import load_format
-from planner.formats.shell.options import Launches
+from planner.formats.shell.launch import Launches
 from planner.formats.torchtitan.mapping import DECIDING
 from planner.formats.torchtitan.read import entries_in
 

@@ -45,8 +45,14 @@ from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import Settings, as_whole, decided
 from planner.formats.shell.edit import edited
-from planner.formats.shell.launch import open_processes, processes
-from planner.formats.shell.options import Entry, Launches, WordsReader, launches_in
+from planner.formats.shell.launch import (
+    Entry,
+    Launches,
+    WordsReader,
+    launches_in,
+    open_processes,
+    processes,
+)
 from planner.formats.shell.word import Command, Word
 from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Training

@@ -15,8 +15,7 @@ from planner.errors import InputError
 from planner.formats.format import Finding, Located, Severity, SourceText, read_source
 from planner.formats.front_ends.tools import FrontEnd
 from planner.formats.settings import repeated_keys
-from planner.formats.shell.launch import launcher_settings, number_of, processes
-from planner.formats.shell.options import grouped, strays
+from planner.formats.shell.launch import grouped, launcher_settings, number_of, processes, strays
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines, Word
 from planner.formats.trainer.format import is_json, places_in

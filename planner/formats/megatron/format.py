@@ -59,8 +59,17 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.states import environment, traits_of
 from planner.formats.settings import word
 from planner.formats.shell.edit import edited
-from planner.formats.shell.launch import open_processes, processes, variables
-from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
+from planner.formats.shell.launch import (
+    Entry,
+    Launches,
+    WordsReader,
+    grouped,
+    launches_in,
+    open_processes,
+    processes,
+    strays,
+    variables,
+)
 from planner.formats.shell.word import Command, Word, branch_places, split_words
 from planner.spec.strategy import Strategy
 from planner.spelling import alike, did_you_mean

@@ -13,8 +13,15 @@ from itertools import product
 from planner.documents.edit import Splice, spliced
 from planner.errors import ExpressError, InputError
 from planner.formats.format import SourceText
-from planner.formats.shell.launch import launcher_settings, processes, processes_edit
-from planner.formats.shell.options import Entry, Launch, Launches, strays
+from planner.formats.shell.launch import (
+    Entry,
+    Launch,
+    Launches,
+    launcher_settings,
+    processes,
+    processes_edit,
+    strays,
+)
 from planner.formats.shell.word import Command, Lines, Span, Word, branches_in
 
 _LINE_END = re.compile(r"[ \t]*\\?\r?\n")

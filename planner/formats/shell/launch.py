@@ -1,22 +1,29 @@
-"""Number of processes that torchrun and Slurm start, and what torchrun does not know.
+"""The options of a file of words, and what starts them: processes of torchrun and Slurm.
 
 Sources: torch/distributed/run.py, whose parser takes shortened names and ``_`` for ``-``;
-https://slurm.schedmd.com/sbatch.html, options and output environment variables.
+https://slurm.schedmd.com/sbatch.html, output environment variables.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 
-from planner.errors import ExpressError
-from planner.formats.format import Located, SourceText
-from planner.formats.shell.word import Lines, Word
+from planner.errors import ExpressError, InputError
+from planner.formats.format import Finding, Located, Severity, SourceText, listed
+from planner.formats.settings import finding_at
+from planner.formats.shell.script import read_script, read_words
+from planner.formats.shell.word import (
+    NNODES,
+    NPROC_PER_NODE,
+    Command,
+    Lines,
+    Word,
+    launcher_values,
+)
 from planner.spelling import did_you_mean
 
-NNODES, NPROC_PER_NODE = "--nnodes", "--nproc-per-node"
-# Begins a comment that holds words of sbatch.
-SBATCH = "#SBATCH"
 # Options of torchrun without a value, and those with one.
 SWITCHES = "--help --standalone --module --no-python --run-path --virtual-local-rank -h -m"
 WITH_VALUE = """
@@ -26,43 +33,6 @@ WITH_VALUE = """
 --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle
 --shutdown-timeout -r -t
 """
-_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
-# Variables that Slurm sets where a job asks for so much.
-SLURM_VARIABLES = {
-    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "--ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-    "--gpus": ("SLURM_GPUS",),
-    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
-    "--gres": ("SLURM_GPUS_ON_NODE",),
-}
-_NUMBER = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?([1-9]\d{0,7})")
-
-
-def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
-    """Nodes, processes and GPUs: the option in full, and its number, or all it says."""
-    is_slurm = False
-    for word, following in zip_longest(words, words[1:]):
-        program = word.text.rpartition("/")[2]
-        if program in ("srun", "sbatch", "salloc", SBATCH):
-            is_slurm = True
-        elif program in ("torchrun", "mpirun", "mpiexec", "python", "python3"):
-            # Their own options begin here among the words of srun.
-            is_slurm = False
-        name = word.text.partition("=")[0]
-        spelled = re.sub("^-+", "--", name.replace("_", "-"))
-        start = len(name) + 1
-        if is_slurm and name[:2] in _SHORT:
-            spelled, start = _SHORT[name[:2]], 2
-        value = word
-        if start >= len(word.text):
-            start, value = 0, following
-        is_slurms = is_slurm and spelled in SLURM_VARIABLES
-        if value and (is_slurms or spelled in (NNODES, NPROC_PER_NODE)):
-            end = len(value.text)
-            if found := _NUMBER.fullmatch(value.text, start):
-                start, end = found.span(1)
-            yield spelled, value.cut(start, end)
 
 
 def launcher_settings(words: Sequence[Word], lines: Lines) -> dict[str, Located]:
@@ -182,3 +152,181 @@ def _option(spelled: str, known: Sequence[str]) -> str | None:
         return spelled[:2] if spelled[:2] in ("-h", "-m", "-r", "-t") else None
     name = spelled.replace("_", "-")
     return min((each for each in known if each.startswith(name)), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An option of a file with the words of its value."""
+
+    name: str
+    word: Word
+    values: tuple[Word, ...] = ()
+    joined: str | None = None  # the value where it is written behind an equals sign
+    spelled: str = ""  # as the file has it, where that is not the name
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Parts of the value that could not be resolved."""
+        words = self.values if self.joined is None else (self.word,)
+        return tuple(name for word in words for name in word.unknown)
+
+    @property
+    def texts(self) -> list[str]:
+        """Words of the value."""
+        if self.joined is not None:
+            return [self.joined]
+        return [word.text for word in self.values]
+
+
+Launch = tuple[Command, Sequence[Entry]]
+# The one that is read, and all that the file has in its order; none of a list of words.
+Launches = tuple[Launch, Sequence[Launch]]
+
+
+def launches_in(
+    source: SourceText,
+    starts: Callable[[Iterable[Command]], Iterable[Command]],
+    options: Callable[[Sequence[Word]], list[Entry]],
+    weight: Callable[[Launch], int],
+    *,
+    is_list: bool,
+    lacking: str = "",
+) -> Launches:
+    """The launches of a program in a script, or the options of a file that is a list of words.
+
+    ``starts`` finds the program in commands, or in those that variables hold where no other has
+    any ``weight``. The one that is read has most. Raises InputError, with what is ``lacking`` where
+    there is none.
+    """
+    if is_list:
+        words = read_words(source)
+        return (Command(words=words, is_list=True), options(words)), ()
+    script = read_script(source)
+
+    def launches(commands: Iterable[Command]) -> Iterator[Launch]:
+        for command in starts(commands):
+            environment = {**script.environment, **command.environment}
+            yield replace(command, environment=environment), options(command.words)
+
+    found = list(launches(script.commands))
+    if not any(map(weight, found)):
+        found = list(launches(script.kept()))
+    if not any(map(weight, found)):
+        lines = Lines(source.text)
+        places = (f"{what} in line {lines.at(at)}" for at, what in script.unread)
+        unread = f"; not looked into: {listed([*places])}" if script.unread else ""
+        raise InputError.single(source.path, "", f"{lacking}{unread}")
+    return max(found, key=weight), found
+
+
+def strays(words: Sequence[Word], entries: Sequence[Entry]) -> list[Word]:
+    """Words that belong to no option."""
+    taken = {id(word) for entry in entries for word in (entry.word, *entry.values)}
+    return [word for word in words if id(word) not in taken]
+
+
+def grouped(
+    words: Sequence[Word],
+    is_option: Callable[[str], bool],
+    most: Callable[[str], int | None],
+) -> list[Entry]:
+    """Options with their values.
+
+    ``most`` says how many words an option takes without an equals sign; None: all up to the next.
+    """
+    starts = [at for at, word in enumerate(words) if is_option(word.text)]
+    found: list[Entry] = []
+    for at, end in pairwise([*starts, len(words)]):
+        word, *behind = words[at:end]
+        name, sign, joined = word.text.partition("=")
+        if sign:
+            found.append(Entry(name=name, word=word, joined=joined))
+        else:
+            values = tuple(behind[: most(name)])
+            found.append(Entry(name=name, word=word, values=values))
+    return found
+
+
+@dataclass(kw_only=True)
+class WordsReader:
+    """Settings and findings of a file, as they come."""
+
+    format: str
+    source: SourceText
+    settings: dict[str, Located] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    keeps_open: bool = True
+    """The value of an option that is not resolved, or wrong, is None; False: as if not given."""
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Lines of the file."""
+        return Lines(self.source.text)
+
+    def placed(self, entry: Entry, value: object = None) -> Located:
+        """A value with the place of its option."""
+        key = entry.spelled or entry.name
+        return Located(value=value, key=key[:120], line=self.lines.at(entry.word.start))
+
+    def report(
+        self, at: Entry | Located, rule: str, message: str, severity: Severity = "error"
+    ) -> None:
+        """Note what is wrong with an option or a word."""
+        place = self.placed(at) if isinstance(at, Entry) else at
+        found = finding_at(f"{self.format}.{rule}", self.source.path, place, message, severity)
+        self.findings.append(found)
+
+    def take(
+        self,
+        entries: Sequence[Entry],
+        value: Callable[[Entry], object],
+        branches: Sequence[int] = (),
+    ) -> None:
+        """Values by option, the last one of each; a ValueError says what is wrong with one.
+
+        ``branches`` are the places where a script goes on with another branch.
+        """
+        before: dict[str, Entry] = {}
+        for entry in entries:
+            if other := before.get(entry.name):
+                line = self.lines.at(other.word.start)
+                first, last = sorted((other.word.start, entry.word.start))
+                is_in_turn = any(first < place < last for place in branches)
+                severity: Severity = "warning"
+                says = "given again; the last one counts, another"
+                if is_in_turn:
+                    severity = "note"
+                    says = "given in two branches; this one is checked, the other"
+                self.report(entry, "duplicate_key", f"{says} is in line {line}", severity)
+            before[entry.name] = entry
+            found, is_open = None, bool(entry.unknown)
+            try:
+                found = None if is_open else value(entry)
+            except ValueError as error:
+                is_open = True
+                self.report(entry, "bad_value", str(error))
+            if self.keeps_open or not is_open:
+                self.settings[entry.name] = self.placed(entry, found)
+
+    def note_open(self, entries: Sequence[Entry]) -> None:
+        """Report what variables leave open in one note: a script given its sizes has many."""
+        if not entries:
+            return
+        first, names = entries[0], dict.fromkeys(each.name for each in entries)
+        if len(entries) > 1:
+            message = (
+                f"{len(entries)} options are taken as not known, whose variables the file does not "
+                f"set, or on which branches differ: {listed([*names])}"
+            )
+        else:
+            parts = ", ".join(dict.fromkeys(first.unknown or first.word.unknown))
+            message = f"{parts[:80]} is not set in the file, or branches differ; taken as not known"
+        self.report(first, "unresolved", message, "note")
+
+    def take_launcher(self, command: Command) -> dict[str, Located]:
+        """Return the settings of the launcher's words; report the first that is not known."""
+        for word, hint in unknown_options(command.launcher):
+            message = f"torchrun has no such option; {hint}".removesuffix("; ")
+            entry = Entry(name=word.text.partition("=")[0], word=word)
+            self.report(entry, "unknown_key", message)
+        return launcher_settings(command.launcher, self.lines)

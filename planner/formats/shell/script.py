@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.formats.shell.expansion import WORDS, Expander, Value
-from planner.formats.shell.launch import SBATCH, SLURM_VARIABLES, launcher_values
 from planner.formats.shell.word import (
+    SBATCH,
+    SLURM_VARIABLES,
     Char,
     Command,
     Lines,
     ScriptError,
     Word,
+    launcher_values,
     parsed,
     spaced,
     split_words,

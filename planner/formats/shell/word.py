@@ -1,15 +1,16 @@
 """Trees, words and commands of shell text, each character with its places in the file.
 
 Trees are those of tree-sitter's grammar of bash. What bash would refuse is read as far as it goes,
-but for a quote that nothing closes.
+but for a quote that nothing closes. Options and variables of Slurm:
+https://slurm.schedmd.com/sbatch.html.
 """
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -264,3 +265,45 @@ def branch_places(text: str) -> list[int]:
     """Return where another branch begins: no run takes what is before and after it."""
     turns = ("else", "elif", ";;", ";&", ";;&")
     return [node.start_byte for node in _nodes(text) if node.type in turns]
+
+
+NNODES, NPROC_PER_NODE = "--nnodes", "--nproc-per-node"
+# Begins a comment that holds words of sbatch.
+SBATCH = "#SBATCH"
+_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
+# Variables that Slurm sets where a job asks for so much.
+SLURM_VARIABLES = {
+    "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "--ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "--gpus": ("SLURM_GPUS",),
+    "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "--gpus-per-node": ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+    "--gres": ("SLURM_GPUS_ON_NODE",),
+}
+_NUMBER = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?([1-9]\d{0,7})")
+
+
+def launcher_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
+    """Nodes, processes and GPUs: the option in full, and its number, or all it says."""
+    is_slurm = False
+    for word, following in zip_longest(words, words[1:]):
+        program = word.text.rpartition("/")[2]
+        if program in ("srun", "sbatch", "salloc", SBATCH):
+            is_slurm = True
+        elif program in ("torchrun", "mpirun", "mpiexec", "python", "python3"):
+            # Their own options begin here among the words of srun.
+            is_slurm = False
+        name = word.text.partition("=")[0]
+        spelled = re.sub("^-+", "--", name.replace("_", "-"))
+        start = len(name) + 1
+        if is_slurm and name[:2] in _SHORT:
+            spelled, start = _SHORT[name[:2]], 2
+        value = word
+        if start >= len(word.text):
+            start, value = 0, following
+        is_slurms = is_slurm and spelled in SLURM_VARIABLES
+        if value and (is_slurms or spelled in (NNODES, NPROC_PER_NODE)):
+            end = len(value.text)
+            if found := _NUMBER.fullmatch(value.text, start):
+                start, end = found.span(1)
+            yield spelled, value.cut(start, end)

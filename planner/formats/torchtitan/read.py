@@ -17,8 +17,8 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import Located, ParsedConfig, SourceText, first_line
 from planner.formats.settings import decided, finding_at, flag, given, word
 from planner.formats.shell import launch
-from planner.formats.shell.options import Entry, Launches, WordsReader, grouped, launches_in, strays
-from planner.formats.shell.word import Command, Lines, Word
+from planner.formats.shell.launch import Entry, Launches, WordsReader, grouped, launches_in, strays
+from planner.formats.shell.word import NPROC_PER_NODE, Command, Lines, Word, launcher_values
 from planner.formats.torchtitan import keys
 from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.limits import brief
@@ -42,7 +42,7 @@ def entries_in(source: SourceText) -> Launches:
         source,
         _starts,
         _options,
-        lambda found: 1 + any(launch.launcher_values(found[0].launcher)),
+        lambda found: 1 + any(launcher_values(found[0].launcher)),
         is_list=_is_option(first_line(source.text).split(" ")[0]),
     )
 
@@ -170,7 +170,7 @@ def _processes(found: Command, lines: Lines) -> dict[str, Located]:
         return {}
     number = found.environment[PROCESSES]
     place = Located(value=launch.number_of(number.text), key=PROCESSES, line=lines.at(number.start))
-    return {launch.NPROC_PER_NODE: place}
+    return {NPROC_PER_NODE: place}
 
 
 def refuse_processes(source: SourceText, num_gpus: int) -> None:
@@ -179,7 +179,7 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
     own = _processes(found, lines)
     count = launch.processes(launch.launcher_settings(found.launcher, lines) | own)
     if own and count and count.value != num_gpus:
-        number = own[launch.NPROC_PER_NODE].value
+        number = own[NPROC_PER_NODE].value
         starts = f"with {PROCESSES} of {number} the script starts {count.value}"
         needs = f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
         raise ExpressError(f"{source.path}: {starts} {needs}")
@@ -285,7 +285,10 @@ def read_old(source: SourceText) -> ParsedConfig:
 
 
 def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> ParsedConfig:
-    """Return the decisions of such a file, or of what a run prints; ``lines`` has their places by ``section.key``."""
+    """Return the decisions of such a file, or of what a run prints.
+
+    ``lines`` has their places by ``section.key``.
+    """
     said: dict[str, Located] = {}
     for section, values in data.items():
         if not isinstance(values, Mapping):

@@ -5,7 +5,7 @@ import pytest
 from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.shell.edit import edited
-from planner.formats.shell.options import Entry, Launches
+from planner.formats.shell.launch import Entry, Launches
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Command
 

@@ -7,7 +7,7 @@ import pytest
 
 from planner.errors import InputError
 from planner.formats.format import SourceText
-from planner.formats.shell.options import launches_in
+from planner.formats.shell.launch import launches_in
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import Word
 
