@@ -57,7 +57,6 @@ from planner.formats.megatron.options import (
     words_of,
 )
 from planner.formats.megatron.states import environment, traits_of
-from planner.formats.settings import word
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
     Entry,
@@ -231,8 +230,7 @@ def read(source: SourceText) -> ParsedConfig:
     reader.note_open(open_ones + hidden)
     script = arguments.program.text if arguments.program else ""
     foreign = [each for each in options if each.name not in known and not each.word.unknown]
-    _report_unknown(reader, foreign, script)
-    if fork := _made_for(foreign):
+    if fork := _report_unknown(reader, foreign, script):
         # Of a file for another Megatron nothing is said but that.
         said = tuple(one for one in reader.findings if one.kind == "made_for")
         return ParsedConfig(
@@ -247,10 +245,9 @@ def read(source: SourceText) -> ParsedConfig:
     # Variables of a launch script by their own names, and the training script.
     reader.settings |= launched | variables(arguments.environment, lines)
     if arguments.program is not None:
-        line = lines.at(arguments.program.start)
-        reader.settings[SCRIPT] = Located(value=script, key=SCRIPT, line=line)
-    run_by = word(reader.settings, SCRIPT, "")
-    is_own = is_own_script(run_by)
+        place = reader.placed(Entry(name=SCRIPT, word=arguments.program), script)
+        reader.settings[SCRIPT] = place
+    is_own = is_own_script(script)
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -258,7 +255,7 @@ def read(source: SourceText) -> ParsedConfig:
         decisions=decisions_of(reader.settings, processes(launched)),
         findings=tuple(reader.findings),
         left_open=left_open(reader.settings) | open_processes(reader.settings),
-        run_by="" if is_own else run_by.rpartition("/")[2],
+        run_by="" if is_own else script.rpartition("/")[2],
         own_model=described(reader.settings) if is_own else None,
         traits=tuple(traits_of(reader.settings)),
     )
@@ -267,59 +264,52 @@ def read(source: SourceText) -> ParsedConfig:
 @cache
 def _elsewhere() -> dict[str, tuple[str, str]]:
     """Whose an option is, and what stands for it in this release, by option."""
-    path = resources.files("planner.formats.megatron").joinpath("elsewhere.csv")
+    path = resources.files(__package__).joinpath("elsewhere.csv")
     rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     return {row["option"]: (row["of"], row["instead"]) for row in rows}
 
 
-def _made_for(entries: Sequence[Entry]) -> str:
-    """The Megatron whose options a file has where this release has none such; empty: this one."""
-    known = _elsewhere()
-    found = {known[each.name][0] for each in entries if each.name in known} - {ADDED}
-    forks = found - {RELEASE}
-    if forks:
-        return min(forks)
-    return f"another release of Megatron-LM than {VERSION}" if found else ""
+def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> str:
+    """Report unknown options: an error in Megatron-LM's own script, else one note for all.
 
-
-def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) -> None:
-    """Report unknown options: an error in Megatron-LM's own script, else one note for all."""
+    Return the Megatron whose options a file has where this release has none such; empty: this one.
+    """
     elsewhere, known = _elsewhere(), load_options()
     first: dict[str, Entry] = {}
     for entry in entries:
         of, _ = elsewhere.get(entry.name, ("", ""))
         if of != ADDED:
             first.setdefault(entry.name, entry)
-    others = list(first.values())
-    if not others:
-        return
-    shown = listed([entry.name[:60] for entry in others])
-    if fork := _made_for(others):
-        there = [entry for entry in others if entry.name in elsewhere]
-        new = {entry.name: elsewhere[entry.name][1] for entry in there}
+    others, shown = list(first.values()), listed([name[:60] for name in first])
+    there = [name for name in first if name in elsewhere]
+    if there:
+        forks = {elsewhere[name][0] for name in there} - {RELEASE}
+        fork = min(forks, default=f"another release of Megatron-LM than {VERSION}")
+        new = {name: elsewhere[name][1] for name in there}
         instead = [f"{name} is {option} today" for name, option in new.items() if option]
         hint = f" ({listed(instead)})" if instead else ""
         message = f"is for {fork}: {shown}{hint}; not judged by the rules of {VERSION}"
-        reader.report(there[0], "made_for", message, "note")
-    elif not is_own_script(script):
+        reader.report(first[there[0]], "made_for", message, "note")
+        return fork
+    if others and not is_own_script(script):
         name = script.rpartition("/")[2][-60:]
         message = f"{shown}: not in Megatron-LM {VERSION}; {name} may add them"
         reader.report(others[0], "unknown_key", message, "note")
-    else:
-        # Names are compared with all options: of a file full of strange ones, the first 100.
-        near = [entry for entry in others[:100] if alike(entry.name, known, 0.9)]
-        far = [entry for entry in others if entry not in near]
-        if len(far) > 5:
-            # More than a few are one finding.
-            message = f"{len(far)} options that Megatron-LM {VERSION} does not have: "
-            message += listed([entry.name[:60] for entry in far])
-            reader.report(far[0], "unknown_key", message)
-            far = []
-        for entry in (*near, *far):
-            hint = did_you_mean(entry.name[:100], known)
-            release = f" of Megatron-LM {VERSION}"
-            message = f"unknown option{f'; {hint}' if hint else release}"
-            reader.report(entry, "unknown_key", message)
+        return ""
+    # Names are compared with all options: of a file full of strange ones, the first 100.
+    near = [entry for entry in others[:100] if alike(entry.name, known, 0.9)]
+    far = [entry for entry in others if entry not in near]
+    if len(far) > 5:
+        # More than a few are one finding.
+        names = listed([entry.name[:60] for entry in far])
+        message = f"{len(far)} options that Megatron-LM {VERSION} does not have: {names}"
+        reader.report(far[0], "unknown_key", message)
+        far = []
+    for entry in (*near, *far):
+        hint = did_you_mean(entry.name[:100], known)
+        message = f"unknown option{f'; {hint}' if hint else f' of Megatron-LM {VERSION}'}"
+        reader.report(entry, "unknown_key", message)
+    return ""
 
 
 def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, str] | None:
