@@ -68,9 +68,9 @@ class MegatronView(ConfigView):
         """A whole number, or None."""
         return number(self.asked(option), option)
 
-    def word(self, key: str, _: str = "") -> str:
+    def word(self, key: str, default: str = "") -> str:
         """A word, or Megatron's default."""
-        return word(self.asked(key), key)
+        return word(self.asked(key), key) or default
 
     def words(self, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Several words, or the default."""
