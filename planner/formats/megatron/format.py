@@ -44,6 +44,7 @@ from planner.formats.megatron.mapping import (
 )
 from planner.formats.megatron.model import described
 from planner.formats.megatron.options import (
+    HIDDEN,
     MICRO,
     VERSION,
     Option,
@@ -228,6 +229,8 @@ def read(source: SourceText) -> ParsedConfig:
     hidden = [each for each in others if each.word.unknown]
     open_ones = [each for each in own if each.unknown and each.name in OWNED]
     reader.note_open(open_ones + hidden)
+    if hidden:
+        reader.settings[HIDDEN] = reader.placed(hidden[0])
     script = arguments.program.text if arguments.program else ""
     foreign = [each for each in options if each.name not in known and not each.word.unknown]
     if fork := _report_unknown(reader, foreign, script):

@@ -141,6 +141,8 @@ SP = "--sequence-parallel"
 ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
+# Key of the first word that a variable hides, which may be any option.
+HIDDEN = "hidden"
 # Options that make stages unequal.
 UNEVEN = (LAYOUT, FIRST, LAST, EMBEDDING, LOSS)
 # Options that cut layers into stages and chunks.

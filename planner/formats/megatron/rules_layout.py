@@ -9,6 +9,7 @@ from planner.formats.megatron.options import (
     CP,
     EMBEDDING,
     FIRST,
+    HIDDEN,
     LAST,
     LAYOUT,
     LOSS,
@@ -357,7 +358,7 @@ def required_options(file: MegatronView) -> list[str]:
     """Is missing; Megatron has no default for it."""
     # A model that is described is described in full; other scripts may have defaults.
     is_described = file.having(*list(REQUIRED)[:3])
-    if not is_described or not is_own_script(file["script"] or ""):
+    if not is_described or HIDDEN in file.settings or not is_own_script(file["script"] or ""):
         return []
     return [
         option

@@ -117,3 +117,7 @@ def test_all_that_a_script_leaves_open_is_one_note() -> None:
     )  # fmt: skip
     for name in ("--seq-length", "--tensor-model-parallel-size", "${MORE}"):
         assert name in found.message
+
+
+def test_no_option_is_missing_where_a_word_that_is_not_resolved_may_hold_it() -> None:
+    assert not broken('--num-layers 2 --hidden-size 64 --num-attention-heads 4 "$@"')
