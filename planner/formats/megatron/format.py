@@ -77,12 +77,6 @@ from planner.units import ceil_div
 
 NAME = "megatron"
 TITLE = "Megatron-LM"
-VARIABLES = {
-    "TRAIN_SCRIPT": "Megatron-LM's training script, such as pretrain_gpt.py",
-    "DATA_PATH": "prefix of the indexed data set",
-    "TOKENIZER_MODEL": "Hugging Face tokenizer: a folder or a name",
-    "LEARNING_RATE": "peak learning rate",
-}
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
@@ -90,7 +84,13 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     refuse(TITLE, reasons(FILE, context, strategy))
     lines = lines_of(FILE, context, strategy)
     text = "".join(f"{shlex.join(words_of(line.key, line.value))}\n" for line in lines)
-    variables, tokens = dict(VARIABLES), context.job.total_tokens
+    variables = {
+        "TRAIN_SCRIPT": "Megatron-LM's training script, such as pretrain_gpt.py",
+        "DATA_PATH": "prefix of the indexed data set",
+        "TOKENIZER_MODEL": "Hugging Face tokenizer: a folder or a name",
+        "LEARNING_RATE": "peak learning rate",
+    }
+    tokens = context.job.total_tokens
     if tokens:
         iterations = str(ceil_div(tokens, context.job.tokens_per_iteration))
     else:

@@ -42,7 +42,6 @@ REQUIRED = {
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 _STATE = "megatron/core/parallel_state.py"
-_BLOCK = "megatron/core/transformer/transformer_block.py, when the model is built"
 _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 _ATTENTION = "Transformer Engine's attention with context parallelism, in the first layer"
 
@@ -131,7 +130,7 @@ def chunk_divides_stage(file: MegatronView) -> Refused:
     return {f"must divide the {layers} layers of a stage; given {size}": is_wrong}
 
 
-@rule.unenforced(_BLOCK, CHUNKS)
+@rule.unenforced("megatron/core/transformer/transformer_block.py, when the model is built", CHUNKS)
 def chunks_divide_stage(file: MegatronView) -> Refused:
     """Each stage splits into the number of chunks given."""
     count, layers = file.number(CHUNKS), file.counted_layers

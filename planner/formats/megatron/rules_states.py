@@ -9,7 +9,6 @@ from planner.formats.megatron.states import (
     CONNECTIONS,
     LAYER_WISE,
     PADS,
-    keeps_order,
 )
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
 from planner.formats.rules import Refused, Rules, Violations
@@ -47,17 +46,6 @@ def _needs(missing: Refused) -> Refused:
     """All that is missing as one violation."""
     found = ", ".join(name for name, is_so in missing.items() if is_so)
     return {f"needs {found}": found}
-
-
-def _is_sharded(file: MegatronView) -> bool:
-    return file.flag(SHARDED) or file.flag(FSDP)
-
-
-def _needs_one_queue(file: MegatronView) -> bool:
-    if keeps_order(file.world.compute_capability):
-        return False
-    is_free = any(file.flag(option) for option in (FSDP, FSDP2, EXCHANGE))
-    return file.is_script and not is_free and file.tp * file.cp > 1
 
 
 in_config(
@@ -239,7 +227,7 @@ def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
     is_adam, given = file.optimizer == "adam", f"given {file.optimizer}"
     return {
         f"needs --optimizer adam; {given}": not is_adam,
-        f"needs {SHARDED}": not _is_sharded(file),
+        f"needs {SHARDED}": not file.is_sharded,
     }
 
 
@@ -260,7 +248,7 @@ def instances_need_sharding(file: MegatronView) -> Refused:
     """There are replicas of a sharding group where there is one, and it shares out elements."""
     count, name = file.instances, file.optimizer
     refused = {
-        f"needs {SHARDED}; given {count}": not _is_sharded(file),
+        f"needs {SHARDED}; given {count}": not file.is_sharded,
         f"must be 1 with --optimizer {name}; given {count}": name in LAYER_WISE,
     }
     return refused if count > 1 else {}
@@ -270,7 +258,7 @@ def instances_need_sharding(file: MegatronView) -> Refused:
 def gather_overlap_needs_reduction_overlap(file: MegatronView) -> Refused:
     """Gathered weights are overlapped where sharded gradients are."""
     return {
-        f"needs {SHARDED} or {FSDP}": not _is_sharded(file),
+        f"needs {SHARDED} or {FSDP}": not file.is_sharded,
         "needs --overlap-grad-reduce": not file["--overlap-grad-reduce"],
     }
 
@@ -343,7 +331,7 @@ in_arguments(
     CONNECTIONS,
     "connections_keep_order",
     f"{_ONE}; given {{file.connections}}",
-    lambda file: _needs_one_queue(file) and file.connections not in (None, "1"),
+    lambda file: file.needs_one_queue and file.connections not in (None, "1"),
 )
 
 
@@ -351,7 +339,7 @@ in_arguments(
     CONNECTIONS,
     "connections_are_set",
     (f"{_ONE}; not set in this file: Megatron stops where the environment does not set it either"),
-    lambda file: _needs_one_queue(file) and file.connections is None,
+    lambda file: file.needs_one_queue and file.connections is None,
     severity="warning",
 )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, PP, TP, accounted, names, number, whole, word
-from planner.formats.megatron.states import CONNECTIONS
+from planner.formats.megatron.states import CONNECTIONS, keeps_order
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given
 
@@ -155,3 +155,15 @@ class MegatronView(ConfigView):
     def connections(self) -> str | None:
         """Device queues of the environment; None: not set."""
         return self.variable(CONNECTIONS)
+
+    @property
+    def needs_one_queue(self) -> bool:
+        """True if kernels keep their order by one device queue only."""
+        free = ("--use-megatron-fsdp", "--use-torch-fsdp2", "--overlap-moe-expert-parallel-comm")
+        is_free = keeps_order(self.world.compute_capability) or any(map(self.flag, free))
+        return self.is_script and not is_free and self.tp * self.cp > 1
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if optimizer states are sharded."""
+        return self.flag("--use-distributed-optimizer") or self.flag("--use-megatron-fsdp")

@@ -18,14 +18,6 @@ from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
 
-# What a written module takes from the environment: the model's sizes do not say it.
-VARIABLES = {
-    "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
-    "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
-    "NORM_EPS": "epsilon of its norms, rms_norm_eps",
-    "LEARNING_RATE": "highest learning rate",
-}
-
 
 def written_config(context: Context) -> tuple[str, str]:
     """Name and text of a config of the model's sizes, where torchtitan has none."""
@@ -136,7 +128,14 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         positions = f"rotary positions of {config.rotary}, norms with an epsilon"
         left_open[f"{positions} of {config.norm_eps:g}, as the config has them"] = "--config"
     else:
-        module, variables = keys.OWN_MODULE, VARIABLES
+        module = keys.OWN_MODULE
+        # The model's sizes do not say them.
+        variables = {
+            "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
+            "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
+            "NORM_EPS": "epsilon of its norms, rms_norm_eps",
+            "LEARNING_RATE": "highest learning rate",
+        }
         name, written = written_config(context)
         where = "written for this plan, found in the working folder"
     head = {
