@@ -244,11 +244,11 @@ class Script(Expander):
         if words:
             _, end = self.span(pieces[-1])
             self._start(words, own, None if self.num_shells or self.in_function else end)
-        for each in node.children:
-            if each.type == "heredoc_redirect":
-                self.unread.append((self.span(each)[0], "a here-document"))
-                self._run_each(each.children)
-        self._run_each(inner for inner in body.children if inner.type != "variable_assignment")
+        heredocs = [each for each in node.children if each.type == "heredoc_redirect"]
+        for here in heredocs:
+            self._heredoc(node, here)
+        for each in (body, *heredocs):
+            self._run_each(inner for inner in each.children if inner.type != "variable_assignment")
 
     def _pieces(self, node: "Node") -> "Iterator[Node]":
         """The written words of a command, also those behind its redirections."""
@@ -260,6 +260,20 @@ class Script(Expander):
             elif each.type in ("file_redirect", "heredoc_redirect", "herestring_redirect"):
                 words = [word for word in each.children if word.type in WORDS]
                 yield from words[each.type != "heredoc_redirect" :]
+
+    def _heredoc(self, node: "Node", here: "Node") -> None:
+        """A here-document that a shell reads, at once or from the file that it becomes."""
+        parts = {each.type: each for each in here.children}
+        start, body = parts.get("heredoc_start"), parts.get("heredoc_body")
+        if start is None or body is None:
+            return
+        shells = r"\b(?:bash|sh|zsh|sbatch|srun|ssh)\b|\.(?:sbatch|slurm)\b"
+        if re.search(shells, self.text[node.start_byte : body.start_byte]):
+            words = self.commands[-1].words if self.commands else ()
+            text = self.joined([body], "<<").chars
+            if set("'\"\\") & set(self.written(start)):
+                text = self.source[slice(*self.span(body))]
+            self._hand_on(text, {}, words)
 
     def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
         name = words[0].text

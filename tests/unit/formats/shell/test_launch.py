@@ -37,6 +37,7 @@ def counted(text: str) -> tuple[int, str, int] | None:
         ("#SBATCH -N 4\n#SBATCH --ntasks-per-node=1\nsrun t.py", None),
         ("#SBATCH --ntasks=32 # of 8\nsrun python t.py", (32, "--ntasks", 1)),
         ("srun -N 4 --ntasks-per-node 8 bash -c 'python t.py'", (32, "--ntasks-per-node", 1)),
+        ("sbatch -N 2 <<E\n#SBATCH --gres=gpu:4\nsrun t.py\nE", (8, "--gres", 2)),
         ("# --nodes=4\nmpirun -n 8 python t.py", None),
     ],
 )

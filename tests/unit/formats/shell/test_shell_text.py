@@ -188,13 +188,7 @@ def test_a_command_gets_what_the_script_did_before_it(text: str, words: list[str
     assert last_words(text) == words
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("sbatch <<E\nrun --x 1\nE", "a here-document in line 1"),
-        ('f() { "$@"; }\n\nf run --x 1', "the arguments of f in line 3"),
-    ],
-)
-def test_a_launch_that_is_not_looked_into_is_named_with_its_line(text: str, what: str) -> None:
-    with pytest.raises(InputError, match=f"none; not looked into: {what}$"):
+def test_a_launch_that_is_not_looked_into_is_named_with_its_line() -> None:
+    text = 'f() { "$@"; }\n\nf run --x 1'
+    with pytest.raises(InputError, match=r"none; not looked into: the arguments of f in line 3$"):
         launches_in(source(text), list, list, lambda _: 0, is_list=False, lacking="none")

@@ -1,0 +1,7 @@
+#!/bin/bash
+sbatch <<'EOF'
+#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --gres=gpu:8
+torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 --micro-batch-size 2 --global-batch-size 32 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --lr 1e-4
+EOF
