@@ -22,8 +22,6 @@ VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
 # Values of options, each with what of a plan rests on it.
 Choices = Mapping[str, tuple[object, str]]
-_KINDS = {"integer": "int", "number": "float"}
-_CASTS: Mapping[str, Callable[[str], int | float | str]] = {"int": int, "float": float}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +69,7 @@ def _option(name: str, attribute: str, entry: Schema) -> Option:
     count = entry.get("maxItems", "+" if "minItems" in entry else "*")
     return Option(
         name=name,
-        kind=switch if kind == "boolean" else _KINDS.get(kind, "str"),
+        kind={"boolean": switch, "integer": "int", "number": "float"}.get(kind, "str"),
         nargs=str(count) if is_list else "",
         choices=tuple(str(each) for each in own.get("enum", ()) if each is not None),
         dest=attribute,
@@ -120,8 +118,9 @@ def _one(option: Option, word: str) -> int | float | str:
         raise ValueError(f"unknown value; given {word[:60]!r}, allowed are {allowed}")
     # More digits are no setting of a training job.
     is_long = option.kind == "int" and sum(map(str.isdigit, word)) > 15
+    casts: Mapping[str, Callable[[str], int | float | str]] = {"int": int, "float": float}
     try:
-        return _CASTS.get(option.kind, str)("" if is_long else word)
+        return casts.get(option.kind, str)("" if is_long else word)
     except ValueError:
         raise ValueError(f"must be a number ({option.kind}); given {word[:60]!r}") from None
 

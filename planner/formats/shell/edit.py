@@ -232,16 +232,16 @@ class _Edits:
             stands_there = site and site[0] <= made[0] and made[1] <= site[1]
             if not stands_there and self._depth(made[0]) <= self._depth(word.start):
                 return (*made, self.spelled(text))
-        return (*_place(word), self.spelled(text))
+        return (*self._place(word), self.spelled(text))
 
     def _removal(self, words: Sequence[Word]) -> Iterator[Splice]:
-        places = list(map(_place, words))
+        places = list(map(self._place, words))
         if places:
             (first, end_of_first), (start_of_last, last) = places[0], places[-1]
             if not self.text[end_of_first:start_of_last].strip(" \t"):
                 places = [(first, last)]
         for start, end in places:
-            yield (*_with_blanks(self.text, start, end), "")
+            yield (*self._with_blanks(start, end), "")
 
     def _addition(self, entries: Sequence[Entry], added: Wanted) -> Iterator[Splice]:
         """New options go behind the last option that stays, of those in the fewest branches."""
@@ -278,21 +278,21 @@ class _Edits:
     def _depth(self, at: int) -> int:
         return sum(start <= at < end for start, end in self._branches)
 
+    @staticmethod
+    def _place(word: Word) -> Span:
+        if word.place is None:
+            raise _StuckError
+        return word.place
 
-def _place(word: Word) -> Span:
-    if word.place is None:
-        raise _StuckError
-    return word.place
-
-
-def _with_blanks(text: str, start: int, end: int) -> Span:
-    """A word with the blanks before it, or with its line where it stands alone in it."""
-    first = len(text[:start].rstrip(" \t"))
-    after = _LINE_END.match(text, end)
-    is_first = first == 0 or text[first - 1] == "\n"
-    is_continued = text[:first].endswith(("\\\n", "\\\r\n"))
-    if is_first and after and is_continued == after[0].lstrip().startswith("\\"):
-        return first, after.end()
-    if is_first or text[first - 1] in "(\"'":
-        return start, end
-    return first, end
+    def _with_blanks(self, start: int, end: int) -> Span:
+        """A word with the blanks before it, or with its line where it stands alone in it."""
+        text = self.text
+        first = len(text[:start].rstrip(" \t"))
+        after = _LINE_END.match(text, end)
+        is_first = first == 0 or text[first - 1] == "\n"
+        is_continued = text[:first].endswith(("\\\n", "\\\r\n"))
+        if is_first and after and is_continued == after[0].lstrip().startswith("\\"):
+            return first, after.end()
+        if is_first or text[first - 1] in "(\"'":
+            return start, end
+        return first, end

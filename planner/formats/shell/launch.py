@@ -138,20 +138,14 @@ def unknown_options(words: Sequence[Word]) -> Iterator[tuple[Word, str]]:
         if word.unknown or not word.text.startswith("-"):
             return
         spelled, sign, _ = word.text.partition("=")
-        found = _option(spelled, known)
+        # In full or shortened.
+        name = spelled.replace("_", "-") if spelled.startswith("--") else spelled[:2]
+        found = min((each for each in known if each.startswith(name)), default=None)
         if found is None:
             yield word, did_you_mean(spelled, known)
             return
         is_joined = bool(sign) or (len(found) == 2 and spelled != found)
         at += 1 if is_joined or found in switches else 2
-
-
-def _option(spelled: str, known: Sequence[str]) -> str | None:
-    """The option of a name in full or shortened; None where there is none."""
-    if not spelled.startswith("--"):
-        return spelled[:2] if spelled[:2] in ("-h", "-m", "-r", "-t") else None
-    name = spelled.replace("_", "-")
-    return min((each for each in known if each.startswith(name)), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

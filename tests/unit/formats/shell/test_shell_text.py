@@ -169,7 +169,6 @@ def test_a_script_of_more_words_or_signs_than_any_is_refused(part: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("f() { run $1 $@; }; f a", ["run", "${1}", "${@}"]),
         ("f() { run $1; }; f", ["run", "${1}"]),
         ("f() { f; run a; }\nf", ["run", "a"]),
         ('A=(a b)\nrun ${A[@]+"${A[@]}"} ${B:+c} ${A:+d}', ["run", "a", "b", "${B}", "d"]),
