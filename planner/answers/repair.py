@@ -55,6 +55,8 @@ class FieldChange:
     """False where it follows from other changes."""
     key: str = ""
     """Key that states it in a configuration file."""
+    path: str = ""
+    """File of the key where it is another one, which the checked file names."""
     line: int = 0
     """Line of the key; 0 if the file does not state it."""
     new_line: int = 0

@@ -1,22 +1,21 @@
 """Checks configuration files one by one; each gives a result, whatever is wrong with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from planner.check.findings import (
-    NO_SHARDS,
-    advice_findings,
-    legality_findings,
-    lint_cases,
-    network_findings,
-    not_said_yet,
-)
 from planner.check.plan import PLAN, check_format_name, is_plan_file, read_plan_layout
-from planner.check.result import Figures, FileResult, finding_of, in_order, is_ignored
-from planner.errors import ExpressError, InputError
+from planner.check.result import FileResult, finding_of, in_order, is_ignored
+from planner.errors import InputError
 from planner.formats import registry as formats
-from planner.formats.format import CheckContext, Finding, Format, ParsedConfig, SourceText
+from planner.formats.format import (
+    SEVERITIES,
+    CheckContext,
+    Finding,
+    Format,
+    ParsedConfig,
+    SourceText,
+)
 from planner.limits import one_line
 from planner.query.from_file import (
     AUTO,
@@ -29,12 +28,16 @@ from planner.query.from_file import (
     read_for,
     source_of,
 )
-from planner.query.values import shape_of
+from planner.query.rules import LEGALITY
+from planner.query.values import Values, batch_of, gpus_of, known_of, shape_of
+from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 
 if TYPE_CHECKING:
     from planner.query.layout import Completed, Layout
-    from planner.search.near import Accepts
-    from planner.spec.strategy import Strategy
+
+BATCH, STAGES = "batch.arithmetic", "legality.stages"
+# Replicas that a job of unknown size may have.
+REPLICAS = (*range(1, 33), 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 
 
 def check_file(path: str, request: Request) -> FileResult:
@@ -86,7 +89,9 @@ def _check_plan(source: SourceText, request: Request) -> FileResult:
         for rule, decision, asked, given in compared
         if asked is not None and asked != given
     )
-    more, figures = _layout_findings(layout, request, findings)
+    from planner.check.layout import layout_findings
+
+    more, figures = layout_findings(layout, request, findings)
     return replace(
         result,
         framework=layout.context.traits.name,
@@ -114,21 +119,14 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
         num_gpus, linted = _linted(kind, reading, request)
         return replace(result, num_gpus=num_gpus, findings=linted)
     completed = completed_of(kind, reading, job)
-    layout, figures = completed.layout, None
+    figures = None
     findings = file_findings(kind, reading, completed.world, completed.findings)
-    if layout is not None:
-        context = layout.context
+    if completed.layout is not None:
+        from planner.check.layout import layout_findings
+        from planner.check.start import Start
 
-        def accepts(strategy: "Strategy") -> bool:
-            """Whether the file can be written with it and then starts the part it did."""
-            try:
-                text = kind.written_into(source, context, strategy)
-                after = kind.read(SourceText(path=source.path, text=text))
-            except (ExpressError, InputError):
-                return False
-            return kind.part(after.settings) == kind.part(reading.settings)
-
-        more, figures = _layout_findings(layout, request, findings, accepts, kind)
+        start = Start.of(kind, source, reading, job, completed, completed.layout)
+        more, figures = layout_findings(completed.layout, request, findings, start)
         findings += more
     return replace(
         result,
@@ -250,36 +248,66 @@ def _rule_findings(kind: Format, reading: ParsedConfig, world: CheckContext) -> 
     ]
 
 
-def _layout_findings(
-    layout: "Layout",
-    request: Request,
-    said: Sequence[Finding],
-    accepts: "Accepts | None" = None,
-    kind: Format | None = None,
-) -> tuple[list[Finding], Figures | None]:
-    """Legality, then network, memory and advice of what is legal.
+def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
+    """Every broken rule of the search, at the decision that breaks it.
 
-    ``accepts`` says what the file of a format can express; without both, it is a plan. Where advice
-    was looked for and no plan is clearly better, there is nothing to note about where groups lie.
+    What a framework offers its format knows better than the traits of plans: where a file other
+    than a plan uses what they lack, that is a warning.
     """
-    from planner.check.memory import memory_findings
-    from planner.cost.estimate import estimate
+    from planner.search.space.legality import violations
 
-    limit_s = request.time_limit_s
-    illegal = list(legality_findings(layout, is_plan=accepts is None))
-    # Whole replicas where plans always shard: their memory is known all the same.
-    has_known_memory = {one.rule for one in illegal} == {NO_SHARDS}
-    if illegal and not (has_known_memory and layout.strategy.zero_stage == 0):
-        return not_said_yet(illegal, said), None
-    made = estimate(layout.context, layout.strategy)
-    memory = list(memory_findings(layout, made, accepts=accepts, time_limit_s=limit_s))
-    if illegal:
-        return [*not_said_yet(illegal, said), *memory], None
-    network = not_said_yet(list(network_findings(layout)), said)
-    advice: list[Finding] = []
-    if request.with_advice and not any(
-        finding.severity == "error" for finding in (*said, *network, *memory)
-    ):
-        advice = list(advice_findings(layout, made.iter_time_s, limit_s, kind))
-        network = network if advice else [one for one in network if one.severity != "note"]
-    return [*network, *memory, *advice], Figures.of(made)
+    broken = list(violations(layout.context, layout.strategy))
+    names = {one.rule for one in broken}
+    for one in broken:
+        if not one.rule:
+            rule = BATCH if one.key == "num_micro_batches" else STAGES
+            yield layout.places.finding(rule, one.text, one.key)
+            continue
+        # It says nothing more where the other one is broken.
+        if one.rule == "optimizer_runs_under_zero" and "zero_stage_offered" in names:
+            continue
+        # Decisions that are neutral come at the end.
+        neutral = (0, 1, "none", "1f1b")
+        last_first = tuple(reversed(one.needs))
+        needs = sorted(last_first, key=lambda name: getattr(layout.strategy, name) in neutral)
+        text, severity = " ".join(one.text.split()), SEVERITIES[0]
+        if one.offered_by == "framework" and not is_plan:
+            severity = "warning"
+            text = f"Plans do not model it: {text}. Memory, network and time are not checked."
+        yield layout.places.finding(f"{LEGALITY}.{one.rule}", text, *needs, severity=severity)
+
+
+def not_said_yet(findings: Sequence[Finding], said: Sequence[Finding]) -> list[Finding]:
+    """Findings at keys of which the format's own rules report no error: theirs come first."""
+    keys = {finding.key for finding in said if finding.severity == "error" and finding.key}
+    return [finding for finding in findings if finding.key not in keys]
+
+
+def lint_cases(
+    reading: ParsedConfig,
+    *,
+    num_gpus: int | None,
+    of_cluster: int | None,
+    global_batch: int | None,
+    shape: Mapping[str, Any],
+) -> Iterator[tuple[CheckContext, Sequence[Finding]]]:
+    """Yield the inputs of rules for a file, and its contradictions, on every number of GPUs.
+
+    The number is the file's, the job's (``num_gpus``) or the cluster's, else any that the file may
+    be for: what is wrong on all of them is wrong.
+    """
+    is_open = any(name in reading.left_open for name in (*MODEL_PARALLEL_DEGREES, "num_gpus"))
+    values = Values(reading)
+    gpus = gpus_of(values, asked=num_gpus, of_cluster=of_cluster or 1)
+    counts = [gpus.num_gpus]
+    if not (of_cluster or num_gpus or values.whole("num_gpus") or values.whole("dp")):
+        counts = [gpus_of_replica(gpus.degrees) * count for count in REPLICAS]
+    for count in counts:
+        values = Values(reading)
+        gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
+        gpus = replace(gpus, dp=None) if is_open else gpus
+        batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=global_batch)
+        world = CheckContext(
+            num_gpus=gpus.num_gpus, decisions=known_of(reading, shape, gpus, batch)
+        )
+        yield world, () if is_open else values.findings

@@ -4,54 +4,46 @@ A layout counts only where the format writes it into the file, and the file, rea
 and breaks no rule of the format.
 """
 
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from planner.answers.base import Deadline
 from planner.answers.plan_file import plan_text, read_plan
 from planner.answers.repair import RECOMPUTE, FieldChange, RepairAnswer, diagnosis, repair
-from planner.check.check import completed_of, file_findings
-from planner.check.findings import legality_findings, not_said_yet
 from planner.check.plan import PLAN
-from planner.check.result import refusal
+from planner.check.start import (
+    AT_LEAST,
+    Start,
+    Written,
+    at_least,
+    errors_of,
+    refuse,
+    start_of,
+    without,
+)
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.formats.format import Finding, Format, Located, ParsedConfig, SourceText
-from planner.query.from_file import Job, Request, format_of, needed_job, read_for
-from planner.query.layout import Completed, Layout, complete
+from planner.formats.format import (
+    Finding,
+    Located,
+    ParsedConfig,
+    SourceText,
+    read_source,
+)
+from planner.query.from_file import Request, format_of, needed_job, read_for
+from planner.query.layout import OF_SCRIPT, Layout
 from planner.query.resolve import cluster_for_file
-from planner.query.values import NOWHERE, Values
+from planner.query.values import NOWHERE
 from planner.search.search import Progress
-from planner.spec.strategy import POLICY_COUNT_FIELDS, Strategy, gpus_of_replica
+from planner.spec.strategy import (
+    POLICY_COUNT_FIELDS,
+)
 from planner.spelling import alike
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairStart:
-    """A whole strategy, however broken the file is, and what it is to become legal for."""
-
-    kind: Format
-    source: SourceText
-    reading: ParsedConfig
-    job: Job  # its GPUs, batch and length are those that every fix keeps
-    layout: Layout
-    completed: Completed  # the file as it stands
-    num_gpus: int  # that every fix uses
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """A file with a strategy in it."""
-
-    text: str
-    errors: tuple[Finding, ...] = ()
-    settings: Mapping[str, Located] = field(default_factory=dict)
-    layout: Layout | None = None  # as the text, read again, states it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +68,11 @@ class FixedFile:
         return not broken and not self.answer.deficits
 
     @property
-    def text(self) -> str | None:
-        """Text to write; None if nothing fixes the file."""
+    def made(self) -> SourceText | None:
+        """The file to write, with others that change; None if nothing fixes it."""
         if self.written is not None:
-            return self.written.text
-        return self.source.text if self.is_sound else None
+            return self.written.source
+        return self.source if self.is_sound else None
 
     @property
     def errors_left(self) -> tuple[Finding, ...]:
@@ -89,12 +81,17 @@ class FixedFile:
 
     @property
     def diff(self) -> tuple[str, ...]:
-        """Changes of the fix to a configuration file, as a unified diff."""
+        """Changes of the fix to configuration files, as a unified diff."""
         if self.written is None or self.format == PLAN:
             return ()
-        before, after = self.source.text.splitlines(), self.written.text.splitlines()
-        name = self.source.path
-        return tuple(unified_diff(before, after, name, name, n=1, lineterm=""))
+        made = self.written.source
+        texts = {self.source.path: (self.source.text, made.text)}
+        texts |= {path: (read_source(path).text, text) for path, text in made.beside.items()}
+        lines: list[str] = []
+        for name, (before, after) in texts.items():
+            both = before.splitlines(), after.splitlines()
+            lines += unified_diff(*both, name, name, n=1, lineterm="")
+        return tuple(lines)
 
 
 def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> FixedFile:
@@ -118,7 +115,7 @@ def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> Fix
         cluster=cluster,
         num_gpus=strategy.num_gpus,
         answer=answer,
-        written=None if text is None else Written(text=text),
+        written=Written(source=replace(source, text=text)) if text else None,
     )
 
 
@@ -141,54 +138,78 @@ def fix_file(
     found = FixedFile(
         source=source,
         format=kind.name,
-        model=request.model or "",
+        model=request.model or start.layout.context.model.name,
         cluster=request.cluster or "",
         num_gpus=start.num_gpus,
-        errors=_errors(kind, reading, start.completed),
+        errors=errors_of(kind, reading, start.completed),
         answer=diagnosis(context, start.layout.strategy),
         assumed=start.completed.assumed,
     )
     return found if found.is_sound else _fixed(found, start, progress)
 
 
-def _fixed(found: FixedFile, start: RepairStart, progress: Progress) -> FixedFile:
-    """The file with the smallest fix after which it is clean, else no worse than before."""
-    wrong, refused = found.answer, list[str]()
+def _fixed(found: FixedFile, start: Start, progress: Progress) -> FixedFile:
+    """The file with the smallest fix after which it is clean, else no worse than before.
+
+    Where none fits with what is assumed of the script, it is one that fits where that takes the
+    least memory.
+    """
+    refused: list[str] = []
     of_read = frozenset((one.rule, one.key) for one in start.reading.findings)
     of_file = of_read | {(one.rule, one.key) for one in found.errors}
     margins = dict.fromkeys((start.layout.cautious.margin_fraction, 0.0))
+    origins = [start.layout, at_least(start.layout)] if start.layout.assumes else [start.layout]
     deadline = Deadline(start.job.request.time_limit_s)
-    deadline.num_left = 2 * len(margins)
-    for allowed in (of_read, of_file):
-        for margin in margins:
-            context = replace(start.layout.context, margin_fraction=margin)
-            answer = repair(
-                context,
-                start.layout.strategy,
-                num_gpus=start.num_gpus,
-                accepts=partial(_accepts, start, context, allowed, refused),
-                time_limit_s=deadline.share_s(),
-                progress=progress,
-            )
-            if answer.near.gave_up:
-                continue
-            answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
-            found = replace(found, answer=answer)
-            if answer.repaired:
-                return _with_fix(found, start, context)
-        if not refused:
-            return found
+    deadline.num_left = 2 * len(margins) * len(origins)
+    for origin, allowed, margin in product(origins, dict.fromkeys((of_read, of_file)), margins):
+        if allowed != of_read and not refused:
+            continue
+        context = replace(start.layout.context, margin_fraction=margin)
+        answer = repair(
+            replace(origin.context, margin_fraction=margin),
+            origin.strategy,
+            num_gpus=start.num_gpus,
+            accepts=partial(start.accepts, origin, context, allowed, refused),
+            time_limit_s=deadline.share_s(),
+            progress=progress,
+        )
+        if answer.near.gave_up:
+            continue
+        is_usual = origin is start.layout
+        if not is_usual and not answer.repaired:
+            continue
+        wrong = found.answer
+        if not is_usual:
+            wrong = diagnosis(replace(origin.context, margin_fraction=0.0), origin.strategy)
+            found = replace(found, assumed=_least_assumed(found.assumed, start.layout))
+        answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
+        found = replace(found, answer=answer)
+        if answer.repaired:
+            return _with_fix(found, start, origin, context)
+    if not refused:
+        return found
     raise ExpressError(
         f"{found.source.path}: no fix was found that the file can hold and that breaks no "
         f"rule of {start.kind.title}; the first one tried: {refused[0]}"
     )
 
 
-def _with_fix(found: FixedFile, start: RepairStart, context: Context) -> FixedFile:
+def _least_assumed(words: Sequence[str], layout: Layout) -> tuple[str, ...]:
+    """What is assumed, in words, where it takes the least memory."""
+    usual = {OF_SCRIPT[name] for name in layout.assumes if name in OF_SCRIPT}
+    kept = [each for each in words if each not in usual]
+    if "seq_len" in layout.assumes:
+        kept = [each for each in kept if not each.startswith("sequences of ")]
+    return (*kept, *(AT_LEAST[name] for name in layout.assumes))
+
+
+def _with_fix(found: FixedFile, start: Start, origin: Layout, context: Context) -> FixedFile:
     """The file with the best repair; InputError where a misspelt key may state a field."""
     best = found.answer.repaired[0].plan.strategy
-    written = _written(start, context, best)
-    keys = set(written.settings) - set(start.reading.settings)
+    stated = without(best, origin.strategy, {*start.layout.assumes})
+    written = start.written(context, stated)
+    assert written.reading is not None
+    keys = set(written.reading.settings) - set(start.reading.settings)
     # Some formats edit files and write no new ones.
     with suppress(ExpressError):
         keys |= {each.key for each in start.kind.emitted(context, best).decided}
@@ -200,9 +221,8 @@ def _with_fix(found: FixedFile, start: RepairStart, context: Context) -> FixedFi
         if close := alike(one.key.rpartition(".")[2], parts, 0.8):
             message = f"unknown, but nearly {close}, which states a decision; correct it first"
             misspelt.append(replace(one, message=message))
-    _refuse(misspelt)
-    before = start.layout.places.of
-    after = written.layout.places.of if written.layout else {}
+    refuse(misspelt)
+    before, after = _stated_in(start.reading), _stated_in(written.reading)
     repaired = tuple(
         replace(one, changes=tuple(_placed(change, before, after) for change in one.changes))
         for one in found.answer.repaired
@@ -210,165 +230,29 @@ def _with_fix(found: FixedFile, start: RepairStart, context: Context) -> FixedFi
     return replace(found, written=written, answer=replace(found.answer, repaired=repaired))
 
 
-def _placed(
-    change: FieldChange, before: Mapping[str, Located], after: Mapping[str, Located]
-) -> FieldChange:
+Stated = Mapping[str, tuple[str, Located]]
+
+
+def _stated_in(reading: ParsedConfig) -> Stated:
+    """Decisions by name, each with the file that states it where that is one that it names."""
+    own_places = {**reading.left_open, **reading.decisions}
+    found = {name: ("", place) for name, place in own_places.items()}
+    named = {each.key for each in reading.settings.values() if isinstance(each.value, str)}
+    for each in reading.named:
+        for name, place in each.decisions.items():
+            own = found.get(name)
+            if place.line and (own is None or own[1].key in named):
+                found[name] = (each.path, place)
+    return found
+
+
+def _placed(change: FieldChange, before: Stated, after: Stated) -> FieldChange:
     """The change with the key that states it and its lines in the file and in the fixed one."""
     # Which layers are recomputed is one field, which files state by policy.
     names = POLICY_COUNT_FIELDS if change.field == RECOMPUTE else (change.field,)
-    old = next((before[name] for name in names if name in before), NOWHERE)
-    new = next((after[name] for name in names if name in after), NOWHERE)
-    return replace(change, key=old.key or new.key, line=old.line, new_line=new.line)
-
-
-def _errors(kind: Format, reading: ParsedConfig, completed: Completed) -> tuple[Finding, ...]:
-    """Return the errors of a check, except memory."""
-    found = file_findings(kind, reading, completed.world, completed.findings)
-    if completed.layout is not None:
-        found += not_said_yet(list(legality_findings(completed.layout, is_plan=False)), found)
-    return tuple(one for one in found if one.severity == "error")
-
-
-def _accepts(
-    start: RepairStart,
-    context: Context,
-    allowed: AbstractSet[tuple[str, str]],
-    refused: list[str],
-    strategy: Strategy,
-) -> bool:
-    """Return True if the file can express a strategy, then without errors but those allowed.
-
-    Why it cannot is added to what is ``refused``.
-    """
-    part = start.kind.part(start.reading.settings)
-    try:
-        made = _written(start, context, strategy)
-    except (ExpressError, InputError) as error:
-        refused.append(str(error))
-        return False
-    rest = [str(one) for one in made.errors if (one.rule, one.key) not in allowed]
-    if part is not None and start.kind.part(made.settings) != part:
-        rest = [f"the file is for {part}, which does not express it"]
-    elif missing := not_stated(context, strategy, made.layout):
-        rest = [f"the file, read again, does not state {missing}"]
-    refused += rest[:1]
-    return not rest
-
-
-def _written(start: RepairStart, context: Context, strategy: Strategy) -> Written:
-    """Write a strategy into the file and read that; raises ExpressError and InputError."""
-    text = start.kind.written_into(start.source, context, strategy)
-    again = SourceText(path=start.source.path, text=text)
-    reading = read_for(start.kind, start.kind.read(again), start.job.request)
-    completed = completed_of(start.kind, reading, start.job)
-    return Written(
-        text=text,
-        errors=_errors(start.kind, reading, completed),
-        settings=reading.settings,
-        layout=completed.layout,
-    )
-
-
-def not_stated(context: Context, strategy: Strategy, layout: Layout | None) -> str:
-    """Fields that a file, read again, does not state as they were written."""
-    if layout is None:
-        return "all of it"
-    wanted, found = _fields(context, strategy), _fields(layout.context, layout.strategy)
-    return ", ".join(name for name, value in wanted.items() if found[name] != value)
-
-
-def _fields(context: Context, strategy: Strategy) -> dict[str, object]:
-    """Every field by name, without what has no effect."""
-    job = context.job
-    values = {**vars(strategy), "global_batch": job.global_batch, "seq_len": job.seq_len}
-    values |= zip(POLICY_COUNT_FIELDS, strategy.policy_counts, strict=True)
-    selected = strategy.recompute_modules or context.traits.recompute.selected
-    values["recompute_modules"] = selected if strategy.layers_under["selective"] else None
-    if strategy.offload == "none":
-        values["offload_percent"] = 100
-    return values
-
-
-def start_of(kind: Format, source: SourceText, reading: ParsedConfig, job: Job) -> RepairStart:
-    """Complete a file whose numbers may contradict each other or the job.
-
-    The job's GPUs, batch and sequence length come before the file's; data parallelism and
-    micro-batches follow. Raises InputError where values cannot be read, the file is for another
-    model, or nothing says the batch.
-    """
-    completed = completed_of(kind, reading, job)
-    # Rules that no other layout satisfies.
-    unfixable = ("job.value", "job.model", "job.precision", "job.optimizer")
-    _refuse(
-        one
-        for one in (*reading.findings, *completed.findings)
-        if one.rule in unfixable or one.kind == "bad_value"
-    )
-    num_gpus = job.request.num_gpus or completed.world.num_gpus
-    num_gpus = min(num_gpus, job.cluster.num_accelerators)
-    layout = completed.layout
-    is_whole = layout is not None and layout.strategy.num_gpus == num_gpus
-    # Rules of what the job decides, or what follows from it.
-    of_job = ("job.gpus", "job.seq_len", "job.global_batch", "gpus.divide")
-    if not is_whole or any(one.rule in of_job for one in completed.findings):
-        layout = _without_contradictions(kind, reading, job, completed, num_gpus)
-    assert layout is not None
-    own = layout.context.job
-    request = replace(
-        job.request, num_gpus=num_gpus, global_batch=own.global_batch, seq_len=own.seq_len
-    )
-    return RepairStart(
-        kind=kind,
-        source=source,
-        reading=reading,
-        job=replace(job, request=request),
-        layout=layout,
-        completed=completed,
-        num_gpus=num_gpus,
-    )
-
-
-def _refuse(findings: Iterable[Finding]) -> None:
-    error = refusal(findings)
-    if error.problems:
-        raise error
-
-
-def _without_contradictions(
-    kind: Format, reading: ParsedConfig, job: Job, completed: Completed, num_gpus: int
-) -> Layout:
-    """The layout without what follows from the job, which is filled in as it may be."""
-    known = completed.world.decisions
-    pp = int(known["pp"])
-    replica_gpus = int(gpus_of_replica(known))
-    dp = max(1, num_gpus // replica_gpus)
-    dropped = {"dp", "num_gpus", "global_batch"}
-    dropped |= {"seq_len"} if job.request.seq_len else set()
-    if pp > job.model.num_blocks:
-        dropped.add("pp")
-        replica_gpus //= pp
-    kept = {name: value for name, value in reading.decisions.items() if name not in dropped}
-    asked = replace(job.request, num_gpus=replica_gpus * dp, global_batch=None)
-    framework = kind.framework_of(reading)
-    free = complete(replace(reading, decisions=kept), replace(job, request=asked), framework)
-    if free.layout is None:
-        _refuse(completed.findings)
-        raise InputError.single(reading.path, "layout", "the layout cannot be made out")
-    total = job.request.global_batch or known.get("global_batch")
-    if not isinstance(total, int):
-        message = "the file does not say it; give --global-batch"
-        raise InputError.single(reading.path, "global_batch", message)
-    context = free.layout.context
-    strategy = replace(free.layout.strategy, pp=pp, dp=dp)
-    # What the file does not state of the batch follows as far as it can in whole numbers.
-    if "num_micro_batches" not in reading.decisions:
-        number = max(1, total // (dp * strategy.micro_batch))
-        strategy = replace(strategy, num_micro_batches=number)
-    elif "micro_batch" not in reading.decisions:
-        size = max(1, total // (dp * strategy.num_micro_batches))
-        strategy = replace(strategy, micro_batch=size)
-    return Layout(
-        context=context.with_job(global_batch=total),
-        strategy=replace(strategy, dp=int(known.get("dp", dp))),
-        places=Values(reading).places,
+    nowhere = ("", NOWHERE)
+    path, old = next((before[name] for name in names if name in before), nowhere)
+    new_path, new = next((after[name] for name in names if name in after), nowhere)
+    return replace(
+        change, key=old.key or new.key, line=old.line, new_line=new.line, path=path or new_path
     )

@@ -15,7 +15,7 @@ from planner.report.files import check_replaceable, check_writable, write_atomic
 
 if TYPE_CHECKING:
     from planner.check.fix import FixedFile
-    from planner.formats.format import Severity
+    from planner.formats.format import Severity, SourceText
     from planner.query.from_file import Request
     from planner.report.document import Shown
     from planner.search.search import Progress
@@ -184,8 +184,8 @@ def _fixed(
     command = shlex.join(words)
 
     def after() -> None:
-        if made.text is not None and target is not None:
-            _write(made, made.text, target)
+        if made.made is not None and target is not None:
+            _write(made, made.made, target)
 
     return Shown(
         kind="repair",
@@ -193,25 +193,40 @@ def _fixed(
         body=partial(repair_document, made, command),
         screen=partial(print_repair, made, command),
         after=after,
-        exit_code=3 if made.text is None else int(bool(made.errors_left)),
+        exit_code=3 if made.made is None else int(bool(made.errors_left)),
     )
 
 
-def _write(made: "FixedFile", text: str, target: Path) -> None:
-    """Write a plan as a new one, a configuration with marks, line ends and owner of its source."""
+def _write(made: "FixedFile", fixed: "SourceText", target: Path) -> None:
+    """Write a plan as a new one, configurations with marks, line ends and owner of their sources.
+
+    Files that it names are edited in place; raises InputError where a copy alone is asked for.
+    """
     from planner.check.plan import PLAN
 
     source = Path(made.source.path)
     is_own = target.exists() and target.samefile(source)
     if is_own and made.is_sound:
         say(f"{target} stays as it is")
-    elif made.format == PLAN:
-        write_atomically(target, text)
+        return
+    if made.format == PLAN:
+        write_atomically(target, fixed.text)
         say(f"saved the plan to {target}")
-    else:
-        mark, before = BOM if source.read_bytes().startswith(BOM.encode()) else "", made.source.text
-        if before.count("\r\n") == before.count("\n") > 0:
-            text = re.sub(r"(?<!\r)\n", "\r\n", text)
-        text = mark + text
-        write_atomically(target, text, option="--apply" if is_own else "--out", like=source)
-        say(f"wrote the repair to {target}")
+        return
+    if fixed.beside and not is_own:
+        fail("--out", f"the repair changes {', '.join(fixed.beside)}, which --apply edits in place")
+    if fixed.text != made.source.text or not is_own:
+        _write_like(source, fixed.text, target, "--apply" if is_own else "--out")
+    for path, text in fixed.beside.items():
+        check_replaceable(Path(path), option="--apply")
+        _write_like(Path(path), text, Path(path), "--apply")
+
+
+def _write_like(source: Path, text: str, target: Path, option: str) -> None:
+    """Write a text with the byte-order mark, line ends and owner of its source."""
+    before = source.read_bytes()
+    if before.count(b"\r\n") == before.count(b"\n") > 0:
+        text = re.sub(r"(?<!\r)\n", "\r\n", text)
+    mark = BOM if before.startswith(BOM.encode()) else ""
+    write_atomically(target, mark + text, option=option, like=source)
+    say(f"wrote the repair to {target}")

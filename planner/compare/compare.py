@@ -8,8 +8,7 @@ from typing import Any
 from planner.answers.layout import short_layout
 from planner.answers.row import field_values
 from planner.answers.rows import EstimateRow
-from planner.check.check import completed_of
-from planner.check.findings import BATCH, STAGES, legality_findings
+from planner.check.check import BATCH, STAGES, completed_of, legality_findings
 from planner.check.plan import check_format_name, is_plan_file, read_plan_layout
 from planner.check.result import refusal
 from planner.compare.causes import Cause, MeasuredRun, causes_of, steps_causes

@@ -70,6 +70,8 @@ class SourceText:
 
     path: str
     text: str
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Texts of files that it names, by path, in place of those that are there."""
 
 
 # Of a count of layers per stage: every layer of every stage, however many.
@@ -257,9 +259,10 @@ class Format:
     read: Callable[[SourceText], ParsedConfig]
     """Raises InputError where the file cannot be parsed at all."""
     rules: tuple[FormatRule, ...]
-    write_into: Callable[[SourceText, Context, Strategy], str]
+    write_into: Callable[[SourceText, Context, Strategy], str | SourceText]
     """The file with the strategy's decisions in it: keys that are none stay, in place and
-    as they were written, comments too. Raises ExpressError."""
+    as they were written, comments too; beside it files that it names, where their keys change.
+    Raises ExpressError."""
     borrowed: Mapping[str, tuple[FormatRule, ...]] = field(default_factory=dict)
     """Rules of other formats that hold too, by the format's name."""
     is_written: bool = True
@@ -303,10 +306,11 @@ class Format:
         self._refuse(context)
         return self.emit(context, strategy)
 
-    def written_into(self, source: SourceText, context: Context, strategy: Strategy) -> str:
+    def written_into(self, source: SourceText, context: Context, strategy: Strategy) -> SourceText:
         """``write_into``, after what ``refused`` says; raises ExpressError."""
         self._refuse(context)
-        return self.write_into(source, context, strategy)
+        made = self.write_into(source, context, strategy)
+        return SourceText(path=source.path, text=made) if isinstance(made, str) else made
 
     def _refuse(self, context: Context) -> None:
         if context.traits.training.mode not in self.trains:

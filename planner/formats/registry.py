@@ -11,7 +11,7 @@ from importlib import import_module, resources
 from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.formats.format import Format, Hosts, SourceText
-from planner.formats.front_ends.tools import tool_names
+from planner.formats.trainer.tools import tool_names
 from planner.spec.traits import FrameworkTraits
 
 
@@ -30,7 +30,7 @@ def load_format(name: str) -> Format:
         allowed = ", ".join(format_names())
         raise InputError.single("command line", name, f"unknown format; allowed are {allowed}")
     if name in tool_names():
-        from planner.formats.front_ends.front_end import front_end
+        from planner.formats.trainer.format import front_end
 
         return front_end(name)
     found: Format = import_module(f"planner.formats.{name}.format").FORMAT

@@ -248,13 +248,19 @@ def _changes(changes: Sequence[FieldChange], *, is_plan: bool) -> Iterator[Part]
     columns: list[Column[FieldChange]] = [
         Column("field", lambda r: r.field if r.counts else f"  {r.field} (follows)", right=False),
         Column("in the file", lambda row: one_line(row.key), right=False, wraps=True),
-        Column("line", lambda row: str(row.line or ("new" if row.new_line else ""))),
+        Column("line", _place),
         Column("from", before, right=False, wraps=True),
         Column("to", lambda row: _shown(row.after), right=False, wraps=True),
     ]
     if is_plan:
         del columns[1:3]
     yield Table(rows, columns, style=lambda row: "" if row.counts else "dim")
+
+
+def _place(row: FieldChange) -> str:
+    """The line of a change, behind its file where that is another one."""
+    line = str(row.line or ("new" if row.new_line else ""))
+    return f"{one_line(row.path)}:{line}" if row.path else line
 
 
 def _proved(answer: RepairAnswer) -> str:

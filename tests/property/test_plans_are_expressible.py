@@ -15,7 +15,7 @@ from depth import of_all
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.plan import answer
 from planner.check.check import check_file
-from planner.check.fix import not_stated
+from planner.check.start import not_stated
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText

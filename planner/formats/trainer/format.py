@@ -1,37 +1,35 @@
-"""The format ``trainer``: TrainingArguments in JSON or YAML are read, written anew, and edited."""
+"""The format ``trainer``, TrainingArguments, and those of programs that hand theirs to Trainer.
 
-import re
+They are read, checked and edited alike; new files are written of TrainingArguments alone.
+"""
+
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from functools import partial
+from typing import Any, NoReturn
 
 from planner.cost.context import Context
-from planner.documents.edit import JsonEditor, written
-from planner.documents.nodes import parse_json
-from planner.documents.schema import Path, wrongs
-from planner.documents.tree import Tree, keys_at_top, parsed_json, parsed_object, parsed_yaml
-from planner.errors import InputError
+from planner.documents.edit import JsonEditor, YamlEditor, written
+from planner.documents.file import REMOVED
+from planner.errors import ExpressError, InputError
 from planner.formats.accelerate.rows import others, section_for
-from planner.formats.adapters import LIGER, adapter_files, adapter_lines
-from planner.formats.decision import changes, decided_in, explained, lines_of, refuse, told
+from planner.formats.adapters import adapter_files, adapter_lines
+from planner.formats.decision import changes, explained, lines_of, refuse, told, uneven_layers
+from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import (
     Emitted,
-    Finding,
     Format,
-    Located,
     OutputFile,
     ParsedConfig,
     SourceText,
     UserKey,
-    listed,
+    read_source,
 )
-from planner.formats.front_ends.tools import is_of, load_tool, tool_names
-from planner.formats.settings import Settings, finding_at, flag, given, path_of, repeated_keys
+from planner.formats.settings import Settings, as_whole, given, path_of
 from planner.formats.trainer import keys
+from planner.formats.trainer.content import FILES, content_of, is_json, is_script, names_in
 from planner.formats.trainer.mapping import (
     DEEPSPEED,
-    GROUPED,
-    MESH,
-    REPLICATED,
     SECTIONS,
     SUPPORT,
     engine,
@@ -40,173 +38,52 @@ from planner.formats.trainer.mapping import (
     problems,
     section_of,
 )
-from planner.formats.trainer.rules import rule
-from planner.spec.strategy import Strategy
+from planner.formats.trainer.read import launched, read
+from planner.formats.trainer.rules import RULES, rule
+from planner.formats.trainer.tools import OWN, FrontEnd, is_of, load_tool, tool_names
+from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
 from planner.spec.training import MODES
-from planner.spelling import alike, did_you_mean
 
 FILE = "training_arguments.json"
-VARIABLE = "PARALLELISM_CONFIG_"
+# What a repair may change in a program's own file; what shards is left as it is.
+CARRIED = (
+    keys.BATCH,
+    keys.STEPS,
+    keys.CHECKPOINTING,
+    keys.BLOCKS,
+    keys.RESHARD,
+    keys.OFFLOAD,
+)
+# Of a DeepSpeed file, with TrainingArguments' own in their order: micro-batch, steps, total.
+BATCH_KEYS = (deepspeed.MICRO, deepspeed.STEPS, deepspeed.TOTAL)
+# Rules of TrainingArguments of which programs take care themselves.
+_LEFT = (
+    "mesh_is_no_mapping",
+    "checkpointing_by_its_new_name",
+    "fsdp_config_is_used",
+    "fsdp2_is_used",
+)
 
 
-def is_json(source: SourceText) -> bool:
-    """Return True if a text is a JSON object."""
-    return source.text.lstrip().startswith("{")
-
-
-def names_in(source: SourceText) -> set[str]:
-    """Keys at the top of JSON or YAML; none where it cannot be read."""
-    return keys_at_top(source.path, source.text, parsed_json if is_json(source) else parsed_yaml)
-
-
-def places_in(source: SourceText) -> tuple[Tree, dict[Path, Located]]:
-    """A file of JSON or YAML, and its values by path; InputError where it is no mapping of keys."""
-    if is_json(source):
-        tree = parsed_object(source.path, source.text)
-    else:
-        tree = parsed_yaml(source.path, source.text)
-        if not isinstance(tree.value, dict):
-            raise InputError.single(source.path, "line 1", "keys with values are needed")
-    places: dict[Path, Located] = {}
-    for path, entry in tree.members.items():
-        value = entry.value if is_json(source) else as_number(entry.value)
-        places[path] = Located(value=value, key=".".join(path), line=entry.line)
-    return tree, places
-
-
-def as_number(value: object) -> object:
-    """The value; as a number what YAML 1.1 takes for text, ``1e-4``, as HfArgumentParser does."""
-    if isinstance(value, str) and re.fullmatch(r"\d{1,9}e[+-]?\d{1,3}", value):
-        return float(value)
-    return value
-
-
-def recognise(source: SourceText) -> bool:
-    """JSON or YAML with a batch size per device, or JSON with several of the arguments."""
-    likely = rf"""(?m)^['"]?{keys.BATCH}['"]?\s*:"""
-    if not (is_json(source) or re.search(likely, source.text)):
+def recognise(source: SourceText, tool: FrontEnd) -> bool:
+    """Return True if a file, from its keys, or a command in it, is the program's."""
+    if is_script(source, tool):
+        with suppress(InputError):
+            is_read = bool(content_of(source, tool).names)
+            others = (load_tool(name) for name in tool_names() if tool.is_own)
+            return is_read and not any(recognise(source, other) for other in others)
+        return False
+    # Most files are told from these without being parsed.
+    likely = [group for group in tool.tells if all(key in source.text for key in group)]
+    if not tool.is_own:
+        return any(likely) and is_of(tool, names_in(source))
+    if not (likely or is_json(source)):
         return False
     names = names_in(source)
+    # JSON with several of the arguments is theirs, too.
     has_several = is_json(source) and len(names & keys.known().keys()) > 1
-    is_own = keys.BATCH in names or ("output_dir" in names and has_several)
-    tools = map(load_tool, tool_names())
-    return is_own and not any(is_of(tool, names) for tool in tools)
-
-
-def read(source: SourceText) -> ParsedConfig:
-    """Read a file; InputError where it is no object of JSON, or mapping of YAML."""
-    tree, places = places_in(source)
-    settings = {_in_full(path): place for path, place in places.items()}
-    says = "given twice, first in line {first}; the last one counts"
-    findings = [*repeated_keys("trainer.duplicate_key", source.path, tree.duplicates, says)]
-    try:
-        # Plain JSON is all that HfArgumentParser reads.
-        if is_json(source):
-            parse_json(source.path, source.text, is_plain=True)
-    except InputError as error:
-        (problem,) = error.problems
-        line = int(problem.key.removeprefix("line "))
-        place = Located(key="", line=line)
-        reason = problem.message.removeprefix("not JSON: ")
-        message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
-        findings.append(finding_at("trainer.bad_value", source.path, place, message))
-    findings += _wrong(source.path, places)
-    section = section_of(settings)
-    found = decided_in(section.table, settings)
-    assumes = ["zero_stage"] if section is REPLICATED else []
-    is_shared = {path[0] for path in places} - keys.known().keys()
-    if is_shared and "recompute_layers_per_stage" not in found:
-        assumes.append("recompute")
-    # Documents of about one length together; else the script's collator decides.
-    is_grouped = given(settings, keys.SAMPLING) == GROUPED
-    models = ("model_name_or_path", "model_name", "model_id", "model")
-    # Arguments of TRL, LLaMA-Factory and ms-swift after which only adapters are trained.
-    peft = (
-        "use_peft",
-        "load_in_4bit",
-        "load_in_8bit",
-        "finetuning_type",
-        "tuner_type",
-        "train_type",
-    )
-    adapters = (
-        f"{key} {settings[key].value}: adapters are trained, and plans train all parameters"
-        for key in peft
-        if given(settings, key) in (True, "lora", "freeze", "oft")
-    )
-    return ParsedConfig(
-        format="trainer",
-        path=source.path,
-        settings=settings,
-        decisions=found,
-        findings=tuple(sorted(findings, key=lambda each: each.line)),
-        assumes=tuple(assumes),
-        named_model=next((settings[key] for key in models if key in settings), None),
-        unpriced=next(adapters, ""),
-        batching=replace(settings[keys.SAMPLING], value="grouped") if is_grouped else None,
-        traits=LIGER if flag(settings, keys.LIGER) else (),
-    )
-
-
-def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
-    """Return the reading with the mesh that ParallelismConfig reads from the environment."""
-    sizes: dict[str, Located] = {}
-    for variable, each in environment.items():
-        name = variable.removeprefix(VARIABLE)
-        if name != variable and re.fullmatch(r"\d{1,8}", str(each.value)):
-            sizes[f"{keys.MESH}.{name.lower()}"] = replace(each, value=int(each.value))
-    if not sizes:
-        return reading
-    sizes[keys.MESH] = Located(value={}, key=keys.MESH)
-    decisions = dict(reading.decisions)
-    return replace(reading, decisions=decisions | decided_in((MESH,), sizes))
-
-
-def _in_full(path: Path) -> str:
-    """Keys of ``fsdp_config`` may be written as Accelerate's file has them."""
-    prefix = "fsdp_" if path[0] == keys.FSDP_CONFIG else ""
-    inner = [name.removeprefix(prefix) for name in path[1:]]
-    return ".".join((path[0], *inner))
-
-
-def _wrong(path: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
-    content = {place.key: place.value for at, place in places.items() if len(at) == 1}
-    spelled = {_in_full(at): place for at, place in places.items()}
-    own = content.get(keys.FSDP_CONFIG)
-    if isinstance(own, dict):
-        inner = {name.removeprefix("fsdp_"): value for name, value in own.items()}
-        content[keys.FSDP_CONFIG] = inner
-    for key in keys.WHOLE:
-        if isinstance(value := content.get(key), float) and value.is_integer():
-            message = f"given {value!r}, which stays so; a whole number is allowed"
-            yield finding_at("trainer.bad_value", path, places[(key,)], message)
-    old: list[str] = []
-    foreign: list[str] = []
-    for wrong in wrongs(keys.schema(), content):
-        place, (*above, name) = spelled[".".join(wrong.path)], wrong.path
-        if wrong.allowed:
-            message = f"given {repr(place.value)[:60]}; {wrong.allowed}"
-            yield finding_at("trainer.bad_value", path, place, message)
-        elif not above and name in keys.replaced():
-            old.append(name)
-        elif above or alike(name, keys.known(), 0.87):
-            known = wrong.schema["properties"]
-            hint = did_you_mean(name, known) or f"{len(known)} keys are known"
-            where = above[0] if above else "TrainingArguments"
-            message = f"unknown key of {where}; {hint}"
-            yield finding_at("trainer.unknown_key", path, place, message)
-        else:
-            # It may be of the dataclasses that a script reads from the same file, as
-            # HfArgumentParser does.
-            foreign.append(name)
-    if old:
-        shown = [f"{key} ({keys.replaced()[key] or 'nothing'} in its place)" for key in old]
-        message = f"for a transformers older than 5: {listed(shown)}"
-        yield finding_at("trainer.made_for", path, places[(old[0],)], message, "note")
-    if foreign:
-        rest = "no key of TrainingArguments; sound where the script's own have it"
-        message = f"{listed(foreign)}: {rest}"
-        yield finding_at("trainer.unknown_key", path, places[(foreign[0],)], message, "note")
+    is_own = is_of(tool, names) or ("output_dir" in names and has_several)
+    return is_own and not any(is_of(load_tool(name), names) for name in tool_names())
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
@@ -243,49 +120,142 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     )
 
 
-def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
-    """The file with the strategy's decisions; other keys and their order stay.
+def write_into(
+    source: SourceText, context: Context, strategy: Strategy, tool: FrontEnd
+) -> SourceText:
+    """The file with the strategy's decisions, and the DeepSpeed file it names with those there.
 
-    So does an optimizer that is the plan's by another name, or that no plan has. ExpressError
-    where nothing carries the strategy, where it needs a mesh, which has no place in the file, and
-    where the file leaves ZeRO to another one.
+    Other keys and their order stay, and so does an optimizer that is the plan's by another name, or
+    that no plan has. ExpressError where no key carries the strategy.
     """
-    reading = read(source)
-    settings, own = reading.settings, section_of(reading.settings)
-    section = section_for(context, strategy, SECTIONS, own)
-    reasons: list[str] = []
-    if environment := mesh_variables(context, strategy):
+    before = read(source, tool)
+    settings = before.settings
+    own = section = section_of(settings)
+    if tool.is_own:
+        section = section_for(context, strategy, SECTIONS, own)
+    if tool.is_own and (environment := mesh_variables(context, strategy)):
         mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
-        reasons.append(f"tp, cp, dp_replicate: no key carries them; set {mesh}")
-    if section is DEEPSPEED and isinstance(given(settings, keys.DEEPSPEED), str):
-        reasons.append("deepspeed names a file, which carries the plan; write into that one")
-    refuse(reading.path, reasons)
+        refuse(source.path, [f"tp, cp, dp_replicate: no key carries them; set {mesh}"])
     lines = lines_of(section.table, context, strategy)
     table = section.table
     if section is not own:
         table = (*table, others(SECTIONS, lines))
     found = changes(table, settings, lines)
-    if "optimizer" not in reading.decisions and given(settings, keys.OPTIM) in keys.optimizers():
+    if "optimizer" not in before.decisions and given(settings, keys.OPTIM) in keys.optimizers():
         found.pop(keys.OPTIM, None)
         found.pop(keys.ARGUMENTS, None)
-    paths = {path_of(settings, key): value for key, value in found.items()}
-    return JsonEditor(source.path, source.text).changed(paths)
+    beside: dict[str, str] = {}
+    if isinstance(given(settings, keys.DEEPSPEED), str):
+        inner = f"{keys.DEEPSPEED}."
+        of_file = {key.removeprefix(inner): found.pop(key) for key in [*found] if inner in key}
+        named = [each for each in before.named if each.format == "deepspeed"]
+        if section is DEEPSPEED and of_file:
+            refuse(source.path, [] if named else ["deepspeed names a file that is not read"])
+            beside = _into_deepspeed(source, named[0], of_file, strategy)
+    paths = _in_own_words(found, settings, tool)
+    text = source.text
+    if paths and not (is_json(source) or source.path.lower().endswith(FILES)):
+        message = "a command's options are for you to change; its YAML or JSON would be edited"
+        raise ExpressError(f"{source.path}: {message}")
+    if paths:
+        editor = JsonEditor if is_json(source) else YamlEditor
+        text = editor(source.path, source.text).changed(paths)
+    made = SourceText(path=source.path, text=text, beside={**source.beside, **beside})
+    if not tool.is_own:
+        refuse(source.path, [*_unsaid(read(made, tool), strategy)])
+    return made
 
 
-FORMAT = Format(
-    name="trainer",
-    title="Hugging Face TrainingArguments in JSON or YAML",
-    framework="accelerate",
-    emit=emit,
-    recognise=recognise,
-    read=read,
-    rules=tuple(rule),
-    write_into=write_into,
-    part=part,
-    engine=engine,
-    launched=launched,
-    problems=problems,
-    support=SUPPORT,
-    trains=MODES,
-    takes_adapters=True,
-)
+def _in_own_words(
+    found: Mapping[str, Any], settings: Settings, tool: FrontEnd
+) -> dict[tuple[str, ...], Any]:
+    """Values by their paths in a program's file, of TrainingArguments what it may carry."""
+    words = {**tool.arguments, **tool.inverse}
+    spelled = {full: name for name, full in words.items()}
+    paths: dict[tuple[str, ...], Any] = {}
+    for key in found if tool.is_own else CARRIED:
+        if key not in found:
+            continue
+        stated, value = settings.get(key), found[key]
+        is_opposite = key in tool.inverse.values() and value is not REMOVED
+        is_there = stated is not None and stated.line > 0
+        path = path_of(settings, key if is_there else spelled.get(key, key))
+        paths[path] = not value if is_opposite else value
+    return paths
+
+
+def _into_deepspeed(
+    source: SourceText, named: ParsedConfig, found: Mapping[str, Any], strategy: Strategy
+) -> dict[str, str]:
+    """The text of the DeepSpeed file that is named, with what changes in it, by its path.
+
+    A number there that is the strategy's already stays; "auto" is not brought in.
+    """
+    numbers = (
+        strategy.micro_batch,
+        strategy.num_micro_batches,
+        strategy.dp * strategy.micro_batch * strategy.num_micro_batches,
+    )
+    same = dict(zip(BATCH_KEYS, numbers, strict=True))
+    paths: dict[tuple[str, ...], Any] = {}
+    for key, value in found.items():
+        there = given(named.settings, key)
+        is_kept = value == "auto" and (there is None or as_whole(there) == same.get(key, object()))
+        if not is_kept:
+            paths[path_of(named.settings, key)] = value
+    text = source.beside.get(named.path)
+    text = read_source(named.path).text if text is None else text
+    return {named.path: JsonEditor(named.path, text).changed(paths)} if paths else {}
+
+
+def _unsaid(reading: ParsedConfig, strategy: Strategy) -> Iterator[str]:
+    """Yield what the file, read again, does not state of a strategy."""
+    yield from uneven_layers(strategy)
+    stated = {name: value.value for name, value in reading.decisions.items()}
+    for name in SEARCHED_FIELDS:
+        wanted = getattr(strategy, name)
+        # No key needs to say what follows from the others.
+        usual = wanted if name in ("dp", "etp", "placement") else FIELD_DEFAULTS[name]
+        if stated.get(name, usual) != wanted:
+            yield f"{name} {wanted}: no key of this file carries it, or another file does"
+    number, nowhere = strategy.num_micro_batches, "no key of this file carries it"
+    if stated.get("num_micro_batches", number) != number:
+        yield f"num_micro_batches {number}: {nowhere}"
+    is_recomputed = "recompute_layers_per_stage" in stated
+    if is_recomputed != (strategy.recompute == "full"):
+        yield f"recomputation {strategy.recompute}: {nowhere}"
+
+
+def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
+    message = f"files of {program} are read, checked and repaired, not written"
+    raise ExpressError(f"{message}; trainer writes the TrainingArguments behind them")
+
+
+def front_end(name: str) -> Format:
+    """The format of TrainingArguments, or of a program that hands its files to Trainer."""
+    tool = load_tool(name)
+    left = (*_LEFT, "optim_known") if tool.optimizers else _LEFT
+    borrowed = {OWN: tuple(each for each in rule if each.name not in left)}
+    return Format(
+        name=name,
+        title=tool.title,
+        framework="accelerate",
+        versions="" if tool.is_own else tool.versions,
+        emit=emit if tool.is_own else partial(_refuse, tool.program),
+        recognise=partial(recognise, tool=tool),
+        read=partial(read, tool=tool),
+        rules=tuple(rule if tool.is_own else RULES.get(name, ())),
+        borrowed={} if tool.is_own else borrowed,
+        is_written=tool.is_own,
+        write_into=partial(write_into, tool=tool),
+        part=part,
+        engine=engine,
+        launched=launched if tool.is_own else lambda reading, _: reading,
+        problems=problems if tool.is_own else lambda _: (),
+        support=SUPPORT,
+        trains=MODES,
+        takes_adapters=tool.is_own,
+    )
+
+
+FORMAT = front_end(OWN)

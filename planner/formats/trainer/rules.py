@@ -1,9 +1,9 @@
-"""Rules of TrainingArguments and Trainer."""
+"""Rules of TrainingArguments and Trainer, and of the programs that hand their files to it."""
 
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
 from planner.formats.rules import ConfigView, Refused, Rules, Violations, first_of
-from planner.formats.settings import as_number, as_whole, one_of
+from planner.formats.settings import as_number, one_of
 from planner.formats.trainer import keys
 from planner.spec.cluster import PROCESSOR
 from planner.spelling import did_you_mean
@@ -157,18 +157,35 @@ def deepspeed_has_zero(file: ConfigView) -> bool:
 @rule("transformers/integrations/deepspeed.py trainer_config_finalize")
 def deepspeed_agrees(file: ConfigView) -> Violations:
     """Numbers that stand in both places are the same, or auto."""
-    numbers = (
-        ("deepspeed.train_micro_batch_size_per_gpu", keys.BATCH, 8),
-        ("deepspeed.gradient_accumulation_steps", keys.STEPS, 1),
-    )
-    for full, key, default in numbers:
-        given, own = as_whole(file[full]), file.whole(key, default)
-        if given not in (None, own):
-            yield full, f'given {given}, {key} is {own}; "auto"'
+    micro, steps = file.whole(keys.BATCH, 8), file.whole(keys.STEPS, 1)
+    rate = as_number(file["learning_rate"])
+    clipping = file["max_grad_norm"]
+    numbers: dict[str, tuple[str, float | None]] = {
+        "train_micro_batch_size_per_gpu": (keys.BATCH, micro),
+        "gradient_accumulation_steps": (keys.STEPS, steps),
+        "train_batch_size": ("their product over all GPUs", micro * steps * file.num_gpus),
+        "gradient_clipping": ("max_grad_norm", 1.0 if clipping is None else as_number(clipping)),
+        "optimizer.params.lr": ("learning_rate", rate),
+        "optimizer.params.eps": ("adam_epsilon", as_number(file["adam_epsilon"])),
+        "optimizer.params.weight_decay": ("weight_decay", as_number(file["weight_decay"])),
+        "scheduler.params.warmup_max_lr": ("learning_rate", rate),
+    }
+    for inner, (key, own) in numbers.items():
+        given = as_number(file[f"deepspeed.{inner}"])
+        if None not in (given, own) and given != own:
+            yield _disagrees(file, inner, f"{key} is {own:g}")
     for name in ("bf16", "fp16"):
-        full = f"deepspeed.{name}.enabled"
-        if file[full] is (not file.flag(name)):
-            yield full, f'given {file[full]}, {name} is not; "auto"'
+        is_on = file.flag(name) or file.flag(f"{name}_full_eval")
+        if file[f"deepspeed.{name}.enabled"] is (not is_on):
+            yield _disagrees(file, f"{name}.enabled", f"{name} is not")
+
+
+def _disagrees(file: ConfigView, inner: str, own: str) -> tuple[str, str]:
+    """A key of DeepSpeed's part, in this file or in the one that it names, and what is wrong."""
+    full, named = f"{keys.DEEPSPEED}.{inner}", file[keys.DEEPSPEED]
+    is_here = not isinstance(named, str)
+    given = f"given {file[full]}" if is_here else f"{named} has {inner} {file[full]}"
+    return full, f'{given}, {own}; "auto"'
 
 
 rule.unenforced(
@@ -247,3 +264,119 @@ rule.unenforced(
     ],
     says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
 )
+
+
+# What the programs themselves enforce at start, by the names of their tables.
+RULES = {name: Rules(ConfigView) for name in ("llamafactory", "axolotl", "ms-swift", "trl")}
+llamafactory, axolotl, swift, trl = RULES.values()
+_PARSER = "LLaMA-Factory src/llamafactory/hparams/parser.py"
+_VALIDATION = "axolotl src/axolotl/utils/schemas/validation.py"
+_PEFT = "axolotl src/axolotl/utils/schemas/peft.py"
+_SFT = "ms-swift swift/arguments/sft_args.py"
+
+
+llamafactory(
+    f"{_PARSER} _verify_model_args",
+    name="quantised_weights_have_adapters",
+    holds="Weights in 4 or 8 bits are not trained themselves.",
+    key="quantization_bit",
+    when=lambda file: (
+        file["quantization_bit"] is not None
+        and file.word("finetuning_type", "lora") not in ("lora", "oft")
+    ),
+    says="given {given} with finetuning_type {file[finetuning_type]}; lora or oft",
+)
+
+
+@llamafactory(
+    "LLaMA-Factory src/llamafactory/hparams/finetuning_args.py",
+    says="given true with finetuning_type lora; finetuning_type full",
+)
+def galore_and_its_kin_train_all_weights(file: ConfigView) -> list[str]:
+    """GaLore, APOLLO and BAdam are not for LoRA."""
+    is_lora = file.word("finetuning_type", "lora") == "lora"
+    names = ("use_galore", "use_apollo", "use_badam")
+    return [key for key in names if file.flag(key) and is_lora]
+
+
+llamafactory(
+    f"{_PARSER} get_train_args",
+    name="pure_bf16_without_zero3",
+    holds="ZeRO 3 keeps weights of its own.",
+    key="pure_bf16",
+    when=lambda file: file.flag("pure_bf16") and file[keys.STAGE] == 3,
+    says="given true with a DeepSpeed file of stage 3; bf16 true",
+)
+axolotl(
+    f"{_PEFT} validate_qlora",
+    name="qlora_loads_4_bits",
+    holds="QLoRA is adapters beside weights in 4 bits.",
+    key="load_in_4bit",
+    when=lambda file: file.word("adapter") == "qlora" and not file.flag("load_in_4bit"),
+    says="given {given} with adapter qlora; true",
+)
+axolotl(
+    f"{_PEFT} validate_adapter",
+    name="quantised_weights_have_an_adapter",
+    holds="Weights in 4 or 8 bits are not trained themselves.",
+    when=lambda file: [
+        key for key in ("load_in_4bit", "load_in_8bit") if file.flag(key) and not file["adapter"]
+    ],
+    says="given true without an adapter; adapter qlora or lora, or false",
+)
+axolotl(
+    f"{_VALIDATION} check_warmup",
+    name="one_warm_up",
+    holds="Warm-up is so many steps, or a share of them.",
+    key="warmup_ratio",
+    when=lambda file: bool(file["warmup_steps"] and file["warmup_ratio"]),
+    says="given beside warmup_steps; one of them",
+)
+axolotl(
+    f"{_VALIDATION} check_saves",
+    name="one_way_to_save",
+    holds="Checkpoints are written so many times per epoch, or every so many steps.",
+    key="saves_per_epoch",
+    when=lambda file: bool(file["saves_per_epoch"] and file["save_steps"]),
+    says="given beside save_steps; one of them",
+)
+axolotl(
+    f"{_VALIDATION} check_evals",
+    name="one_way_to_evaluate",
+    holds="Evaluation is so many times per epoch, or every so many steps.",
+    key="evals_per_epoch",
+    when=lambda file: bool(file["evals_per_epoch"] and file["eval_steps"]),
+    says="given beside eval_steps; one of them",
+)
+
+
+swift(
+    f"{_SFT} _init_fsdp",
+    name="one_engine_shards",
+    holds="FSDP and DeepSpeed both shard.",
+    key=keys.FSDP,
+    when=lambda file: file.is_on(keys.FSDP) and file.is_on(keys.DEEPSPEED),
+    says="given beside deepspeed; one of them",
+)
+
+
+swift(
+    f"{_SFT} _init_deepspeed",
+    name="tensor_parallelism_has_deepspeed",
+    holds="DeepSpeed splits the weights.",
+    key="deepspeed_autotp_size",
+    when=lambda file: file.whole("deepspeed_autotp_size") > 1 and not file.is_on(keys.DEEPSPEED),
+    says="given {given} without deepspeed; deepspeed as well",
+)
+
+
+@trl(
+    "TRL trl/trainer/sft_trainer.py",
+    key="loss_type",
+    says="given chunked_nll beside use_liger_kernel true; nll, or none of it",
+)
+def one_loss(file: ConfigView) -> bool:
+    """The loss is chunked by TRL or by Liger."""
+    is_stated = "loss_type" in file.settings and file.settings["loss_type"].line > 0
+    is_chunked = is_stated and file.word("loss_type") == "chunked_nll"
+    return is_chunked and any(file.flag(name) for name in ("use_liger_kernel", "use_liger"))

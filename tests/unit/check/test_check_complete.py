@@ -5,7 +5,7 @@ from fake_format import FORMAT, demo_text
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.check.findings import legality_findings
+from planner.check.check import legality_findings
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 from planner.query.from_file import Job, Request

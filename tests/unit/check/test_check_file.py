@@ -197,3 +197,12 @@ def test_what_hangs_on_an_assumption_is_no_error(tmp_path: Path) -> None:
     assert "nothing recomputed" in result.assumed
     (never,) = check_file(str(path), replace(OPEN, model="llama3.1-70b")).findings
     assert (never.rule, never.severity) == ("memory.fits", "error")
+
+
+def test_a_way_out_that_the_file_has_no_keys_for_is_called_so(check_demo: Check) -> None:
+    broken = {"tp": None, "zero": None, "micro": None, "sequence_parallel": None}
+    result = check_demo({"seq_len": 8192}, **broken)
+    assert "(this file has no keys for it)" in result.findings[0].message
+    # A file that is not edited may state what changes all the same.
+    stated = check_demo({"seq_len": 8192}, micro=16)
+    assert stated.findings[0].message.endswith("micro-batch 16 to 2")

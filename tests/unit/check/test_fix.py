@@ -7,18 +7,18 @@ from fake_format import FORMAT, demo_text
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.check.fix import RepairStart, start_of
+from planner.check.start import Start, start_of
 from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.query.from_file import Job, Request
 
-Begin = Callable[..., RepairStart]
+Begin = Callable[..., Start]
 
 
 @pytest.fixture
 def start() -> Begin:
 
-    def run(job: dict[str, int] | None = None, **changes: object) -> RepairStart:
+    def run(job: dict[str, int] | None = None, **changes: object) -> Start:
         source = SourceText(path="run.demo", text=demo_text(**changes))
         model, cluster = load_model("llama3-8b"), load_cluster("2xdgx-h100")
         whole = Job(model=model, cluster=cluster, request=Request(**(job or {})))

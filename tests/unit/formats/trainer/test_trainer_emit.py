@@ -10,7 +10,7 @@ import pytest
 from planner.cost.context import Context
 from planner.formats.adapters import LIGER
 from planner.formats.format import SourceText
-from planner.formats.trainer.format import read, write_into
+from planner.formats.trainer.format import FORMAT
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.spec.strategy import Strategy
@@ -29,7 +29,7 @@ def context(context_of: Callable[..., Context]) -> Context:
 
 def written(context: Context, **arguments: Any) -> dict[str, Any]:
     source = SourceText(path="t.json", text=json.dumps(arguments, indent=1))
-    content: dict[str, Any] = json.loads(write_into(source, context, PLAN))
+    content: dict[str, Any] = json.loads(FORMAT.written_into(source, context, PLAN).text)
     return content
 
 
@@ -65,7 +65,7 @@ def test_a_loss_in_chunks_is_asked_for_and_read_back(context: Context) -> None:
     traits = load_traits("accelerate", settings=LIGER)
     content = written(replace(context, traits=traits), per_device_train_batch_size=4, bf16=True)
     assert content["use_liger_kernel"] is True
-    again = read(SourceText(path="t.json", text=json.dumps(content)))
+    again = FORMAT.read(SourceText(path="t.json", text=json.dumps(content)))
     assert again.traits == LIGER
 
 

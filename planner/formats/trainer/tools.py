@@ -1,4 +1,4 @@
-"""The programs whose files say TrainingArguments in words of their own: a table each."""
+"""The programs whose files say TrainingArguments, most in words of their own: a table each."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents.tree import load_own
+
+OWN = "trainer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,8 @@ class FrontEnd:
     versions: str
     tells: Sequence[Sequence[str]]  # A file is the program's where it has all keys of one of these
     commands: Sequence[Sequence[str]]
-    """Words that stand together in a command that starts training; its options follow."""
+    """Words that stand together in a command that starts training; its options follow. None: any
+    script's."""
     model: Sequence[str]
     length: Mapping[str, Any]
     """The key of the tokens that a sequence has at most, and its default; 0: the model's."""
@@ -56,12 +59,18 @@ class FrontEnd:
     accelerate: str = ""  # the key that names a file of Accelerate's
     optimizers: str = ""  # Words of ``optim`` that TrainingArguments do not have
 
+    @property
+    def is_own(self) -> bool:
+        """The words are those of TrainingArguments themselves."""
+        return self.name == OWN
+
 
 @cache
 def tool_names() -> tuple[str, ...]:
     """Their names, sorted; no table is read."""
     files = [Path(entry.name) for entry in resources.files(__package__).iterdir()]
-    return tuple(sorted(file.stem for file in files if file.suffix == ".yaml"))
+    names = {file.stem for file in files if file.suffix == ".yaml"}
+    return tuple(sorted(names - {OWN}))
 
 
 @cache

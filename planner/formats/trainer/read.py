@@ -1,32 +1,24 @@
-"""A front end as a format: read, checked and repaired as TrainingArguments are, not written."""
+"""Reading of TrainingArguments, by their own words or by those of a program: what is decided."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
-from planner.cost.context import Context
-from planner.documents.edit import JsonEditor, YamlEditor
-from planner.documents.file import REMOVED
-from planner.errors import ExpressError, InputError
 from planner.formats.adapters import LIGER, SUFFIX
-from planner.formats.decision import changes, decided_in, lines_of, refuse, uneven_layers
-from planner.formats.format import Format, Located, ParsedConfig, SourceText, listed
-from planner.formats.front_ends.content import FILES, content_of, is_script
-from planner.formats.front_ends.rules import RULES
-from planner.formats.front_ends.tools import FrontEnd, is_of, load_tool
-from planner.formats.front_ends.words import translated
+from planner.formats.decision import decided_in
+from planner.formats.format import Located, ParsedConfig, SourceText, listed
 from planner.formats.settings import Settings, as_flag, decided, given, whole, word
 from planner.formats.trainer import keys
-from planner.formats.trainer.format import is_json, names_in
-from planner.formats.trainer.mapping import DEEPSPEED, REPLICATED, SUPPORT, engine, part, section_of
-from planner.formats.trainer.rules import rule as of_trainer
+from planner.formats.trainer.content import content_of
+from planner.formats.trainer.mapping import DEEPSPEED, MESH, REPLICATED, section_of
+from planner.formats.trainer.tools import FrontEnd
+from planner.formats.trainer.words import translated
 from planner.frameworks.registry import optimizer_names
-from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
-from planner.spec.training import MAX_RANK, MODES, TARGETS, Mode, Target, Training, read_targets
+from planner.spec.training import MAX_RANK, TARGETS, Mode, Target, Training, read_targets
+
+VARIABLE = "PARALLELISM_CONFIG_"
 
 
 def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
@@ -43,11 +35,13 @@ def _any_of(settings: Settings, table: Mapping[str, Sequence[Any]]) -> bool:
 
 def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     """Why plans say nothing of the memory and time of what a file starts."""
-    modes = tool.training["modes"]
     for entry in tool.unpriced:
         place = settings.get(entry["key"])
         if place and _is_unpriced(entry, place.value):
             yield f"{place.key} {str(place.value)[:60]}: {entry['why']}"
+    if tool.is_own:
+        return
+    modes = tool.training["modes"]
     for key in tool.training["beyond"]:
         place = settings.get(key)
         if place and _is_unpriced({}, place.value):
@@ -83,8 +77,10 @@ def _stated_mode(tool: FrontEnd, settings: Settings) -> Located | None:
     return None
 
 
-def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training, tuple[str, ...]]:
-    """Return what is trained, and what of it is not stated, in words."""
+def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training | None, tuple[str, ...]]:
+    """Return what is trained, None where another file says it; what is not stated, in words."""
+    if tool.is_own:
+        return None, ()
     stated, table = _stated_mode(tool, settings), tool.training
     mode: Mode | None = table["usual"]
     if stated is not None:
@@ -133,59 +129,10 @@ def holds_16_bits(tool: FrontEnd, settings: Settings) -> bool:
     return usual != _any_of(settings, stated)
 
 
-def front_end(name: str) -> Format:
-    """The format of a program that hands its files to Trainer."""
-    tool = load_tool(name)
-    # Rules of TrainingArguments of which a front end takes care itself.
-    left = {
-        "mesh_is_no_mapping",
-        "checkpointing_by_its_new_name",
-        "fsdp_config_is_used",
-        "fsdp2_is_used",
-    }
-    if tool.optimizers:
-        left.add("optim_known")
-    return Format(
-        name=name,
-        title=tool.title,
-        framework="accelerate",
-        versions=tool.versions,
-        emit=partial(_refuse, tool.program),
-        recognise=partial(recognise, tool=tool),
-        read=partial(read, tool=tool),
-        rules=tuple(RULES.get(name, ())),
-        borrowed={"trainer": tuple(rule for rule in of_trainer if rule.name not in left)},
-        is_written=False,
-        trains=MODES,
-        write_into=partial(write_into, tool=tool),
-        part=part,
-        engine=engine,
-        support=SUPPORT,
-    )
-
-
-def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
-    message = f"files of {program} are read, checked and repaired, not written"
-    raise ExpressError(f"{message}; trainer writes the TrainingArguments behind them")
-
-
-def recognise(source: SourceText, tool: FrontEnd) -> bool:
-    """Return True if a file, from its keys, or a command in it, is the program's."""
-    if is_script(source, tool):
-        with suppress(InputError):
-            return bool(content_of(source, tool).names)
-        return False
-    for group in tool.tells:
-        # Most files are told from these without being parsed.
-        if all(key in source.text for key in group):
-            return is_of(tool, names_in(source))
-    return False
-
-
 def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     """Understand a file; InputError where it holds no keys."""
     content = content_of(source, tool)
-    made = translated(source.path, content, tool)
+    made = translated(source, content, tool)
     if content.open_keys:
         # The first ones, as commands of scripts have many.
         places = [*content.open_keys.values()][:6]
@@ -200,12 +147,13 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     if content.num_gpus is not None:
         found["num_gpus"] = content.num_gpus
     training, said = training_of(tool, settings)
-    beyond = _beyond_plans(tool, settings, training, found)
+    beyond = _beyond_plans(tool, settings, training, found) if training else ()
     why = next(chain(_unpriced(tool, settings), beyond), "")
-    if why:
+    if why and training:
         training, said = Training(), ()
         found.pop("optimizer", None)
-    if section is REPLICATED and not training.is_frozen and holds_16_bits(tool, settings):
+    is_whole = section is REPLICATED and training is not None and not training.is_frozen
+    if is_whole and holds_16_bits(tool, settings):
         # Weights, gradients and states in 16 bits, where nothing shards them.
         found["profile"] = decided(settings, "bf16", "pure-bf16")
     longest = _longest(tool, settings)
@@ -214,7 +162,10 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     assumes: list[str] = []
     if section is REPLICATED and not content.is_command and not made.launched:
         assumes.append("zero_stage")
-    if "optimizer" not in found and not why:
+    if tool.is_own and content.names - keys.known().keys():
+        # Arguments of the script's own: it may recompute by itself.
+        assumes += ["recompute"] * ("recompute_layers_per_stage" not in found)
+    elif "optimizer" not in found and not why:
         assumes.append("optimizer")
     models = [settings[key] for key in tool.model if given(settings, key)]
     return ParsedConfig(
@@ -291,56 +242,20 @@ def _batching(tool: FrontEnd, settings: Settings) -> Located | None:
         is_on = beside is None or is_one_of(given(settings, beside), [True])
         if is_on and is_one_of(given(settings, key), entry["values"]):
             return decided(settings, key, kind) if kind else None
+    if tool.is_own:
+        return None  # the script's collator decides
     return Located(value="padded", key=tool.batching[0]["key"])
 
 
-def write_into(source: SourceText, context: Context, strategy: Strategy, tool: FrontEnd) -> str:
-    """The file with the strategy's decisions; ExpressError where no key of it carries them."""
-    if not (is_json(source) or source.path.lower().endswith(FILES)):
-        message = "a command's options are for you to change; its YAML or JSON would be edited"
-        raise ExpressError(f"{source.path}: {message}")
-    before = read(source, tool)
-    section = section_of(before.settings)
-    lines = lines_of(section.table, context, strategy)
-    words = {**tool.arguments, **tool.inverse}
-    own = {full: name for name, full in words.items()}
-    found: dict[tuple[str, ...], Any] = {}
-    # What a repair may change; what shards is left as it is.
-    carried = {
-        keys.BATCH,
-        keys.STEPS,
-        keys.CHECKPOINTING,
-        keys.BLOCKS,
-        keys.RESHARD,
-        keys.OFFLOAD,
-    }
-    wanted = changes(section.table, before.settings, lines)
-    for key in [each for each in wanted if each in carried]:
-        stated, value = before.settings.get(key), wanted[key]
-        name = stated.key if stated and stated.line else own.get(key, key)
-        if key in tool.inverse.values() and value is not REMOVED:
-            value = not value
-        found[tuple(name.split("."))] = value
-    editor = JsonEditor if is_json(source) else YamlEditor
-    text = editor(source.path, source.text).changed(found)
-    after = read(SourceText(path=source.path, text=text), tool)
-    refuse(source.path, [*_unsaid(after, strategy)])
-    return text
-
-
-def _unsaid(reading: ParsedConfig, strategy: Strategy) -> Iterator[str]:
-    """Yield what the file, read again, does not state of a strategy."""
-    yield from uneven_layers(strategy)
-    stated = {name: value.value for name, value in reading.decisions.items()}
-    for name in SEARCHED_FIELDS:
-        wanted = getattr(strategy, name)
-        # No key needs to say what follows from the others.
-        usual = wanted if name in ("dp", "etp", "placement") else FIELD_DEFAULTS[name]
-        if stated.get(name, usual) != wanted:
-            yield f"{name} {wanted}: no key of this file carries it, or another file does"
-    number, nowhere = strategy.num_micro_batches, "no key of this file carries it"
-    if stated.get("num_micro_batches", number) != number:
-        yield f"num_micro_batches {number}: {nowhere}"
-    is_recomputed = "recompute_layers_per_stage" in stated
-    if is_recomputed != (strategy.recompute == "full"):
-        yield f"recomputation {strategy.recompute}: {nowhere}"
+def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
+    """Return the reading with the mesh that ParallelismConfig reads from the environment."""
+    sizes: dict[str, Located] = {}
+    for variable, each in environment.items():
+        name = variable.removeprefix(VARIABLE)
+        if name != variable and re.fullmatch(r"\d{1,8}", str(each.value)):
+            sizes[f"{keys.MESH}.{name.lower()}"] = replace(each, value=int(each.value))
+    if not sizes:
+        return reading
+    sizes[keys.MESH] = Located(value={}, key=keys.MESH)
+    decisions = dict(reading.decisions)
+    return replace(reading, decisions=decisions | decided_in((MESH,), sizes))

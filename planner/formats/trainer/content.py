@@ -1,28 +1,32 @@
-"""Contents of a file for a front end: keys with values and places, from YAML, JSON or a command.
+"""Contents of a file for Trainer: keys with values and places, from YAML, JSON or a command.
 
 Files that it names stand beside it or where it is run from, never outside; none is fetched.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from planner.documents.file import is_file
-from planner.documents.tree import parsed_yaml
+from planner.documents.nodes import parse_json
+from planner.documents.tree import keys_at_top, parsed_json, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.format import Finding, Located, Severity, SourceText, read_source
-from planner.formats.front_ends.tools import FrontEnd
-from planner.formats.settings import repeated_keys
+from planner.formats.settings import as_whole, finding_at, repeated_keys
 from planner.formats.shell.launch import grouped, launcher_settings, number_of, processes, strays
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines, Word
-from planner.formats.trainer.format import is_json, places_in
+from planner.formats.trainer.tools import FrontEnd, is_of
 
 FILES = (".yaml", ".yml", ".json")
 # Variables that say how many processes a program's own launcher starts.
 VISIBLE, PER_NODE, NODES = "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"
+_OPTION = re.compile(r"--[A-Za-z][\w-]+")
+_LAST = "the last one counts"
+_TWICE = f"given twice; {_LAST}"
 
 
 class OutsideError(InputError):
@@ -31,7 +35,7 @@ class OutsideError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """The words of a front end."""
+    """The words of a program, or of TrainingArguments."""
 
     names: frozenset[str]  # Keys at the top
     places: Mapping[str, Located]  # every value by its path, joined by dots
@@ -42,10 +46,30 @@ class Content:
     is_command: bool = False
 
 
+def is_json(source: SourceText) -> bool:
+    """Return True if a text is a JSON object."""
+    return source.text.lstrip().startswith("{")
+
+
+def names_in(source: SourceText) -> set[str]:
+    """Keys at the top of JSON or YAML; none where it cannot be read."""
+    return keys_at_top(source.path, source.text, parsed_json if is_json(source) else parsed_yaml)
+
+
+def as_number(value: object) -> object:
+    """The value; as a number what YAML 1.1 takes for text, ``1e-4``, as HfArgumentParser does."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}e[+-]?\d{1,3}", value):
+        return float(value)
+    return value
+
+
 def is_script(source: SourceText, tool: FrontEnd) -> bool:
     """Return True if a text, by its name no YAML or JSON, may have a command of the program."""
     if is_json(source) or source.path.lower().endswith(FILES):
         return False
+    if not tool.commands:
+        options = {option[2:].replace("-", "_") for option in _OPTION.findall(source.text)}
+        return is_of(tool, options)
     heads = [words[-1] for words in tool.commands]
     for line in source.text.splitlines():
         if line.lstrip().startswith("#"):
@@ -60,32 +84,61 @@ def content_of(source: SourceText, tool: FrontEnd) -> Content:
     """Read a file; InputError where it holds no such keys."""
     if is_script(source, tool):
         return _of_command(source, tool)
-    tree, places = places_in(source)
-    severity: Severity = "warning"
-    says = "given twice; the last one counts"
-    if tool.refuses_doubles and not is_json(source):
-        severity, says = "error", "given twice, which is refused"
+    if is_json(source):
+        tree = parsed_object(source.path, source.text)
+    else:
+        tree = parsed_yaml(source.path, source.text)
+        if not isinstance(tree.value, dict):
+            raise InputError.single(source.path, "line 1", "keys with values are needed")
+    places: dict[str, Located] = {}
+    for path, entry in tree.members.items():
+        value = entry.value if is_json(source) else as_number(entry.value)
+        key = ".".join(path)
+        places[key] = Located(value=value, key=key, line=entry.line)
+    severity: Severity = "error" if tool.refuses_doubles and not is_json(source) else "warning"
+    says = "given twice, which is refused" if severity == "error" else _TWICE
+    if tool.is_own:
+        severity, says = "error", f"given twice, first in line {{first}}; {_LAST}"
     twice = repeated_keys(f"{tool.name}.duplicate_key", source.path, tree.duplicates, says)
+    findings = [replace(each, severity=severity) for each in twice]
+    if tool.is_own and is_json(source):
+        findings += _no_plain_json(source)
     return Content(
-        names=frozenset(path[0] for path in places),
-        places={place.key: place for place in places.values()},
-        findings=tuple(replace(each, severity=severity) for each in twice),
+        names=frozenset(path[0] for path in tree.members),
+        places=places,
+        findings=tuple(findings),
     )
+
+
+def _no_plain_json(source: SourceText) -> Iterator[Finding]:
+    """Say where a file is more than the plain JSON that HfArgumentParser reads."""
+    try:
+        parse_json(source.path, source.text, is_plain=True)
+    except InputError as error:
+        (problem,) = error.problems
+        place = Located(key="", line=int(problem.key.removeprefix("line ")))
+        reason = problem.message.removeprefix("not JSON: ")
+        message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
+        yield finding_at("trainer.bad_value", source.path, place, message)
 
 
 def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     """The first command that starts training; a file that it names lies under its options."""
     lines = Lines(source.text)
     script = read_script(source)
-    commands = [each for each in script.commands if _start(each.words, tool)]
-    if not commands:
+    for command in script.commands:
+        start = _start(command.words, tool)
+        given, file = _options(command.words[start:], lines)
+        deepspeed = given.get("deepspeed")
+        # Without a value it is an argument of DeepSpeed's own, not of Trainer's.
+        is_engines = deepspeed is not None and deepspeed.value is True
+        if start and (tool.commands or (is_of(tool, given.keys()) and not is_engines)):
+            break
+    else:
         message = f"no command starts training with {tool.program}"
         raise InputError.single(source.path, "file", message)
-    command = commands[0]
-    start = _start(command.words, tool)
-    given, file = _options(command.words[start:], lines)
     under = Content(names=frozenset(), places={})
-    if file:
+    if file and not tool.is_own:
         under = _under(source, tool, file)
     # What options say holds over what the file says.
     places = {
@@ -98,18 +151,15 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
         else:
             places[name] = place
     launcher = (*command.launcher, *command.words[:start])
-    named: list[Located] = []
-    for left, right in pairwise(launcher):
-        if left.text == "--config_file" and not right.unknown:
-            line = lines.at(left.start)
-            named.append(Located(value=right.text, key=left.text, line=line))
+    own, _ = _options(launcher, lines, most=1)
+    named = own.get("config_file")
     environment = {**script.environment, **command.environment}
     return Content(
         names=under.names | (given.keys() - open_keys.keys()),
         places=places,
         findings=under.findings,
-        num_gpus=_processes(launcher, environment, lines),
-        accelerate=named[0] if named else None,
+        num_gpus=_processes(launcher, own, environment, lines),
+        accelerate=named if named and named.value is not None else None,
         open_keys=open_keys,
         is_command=True,
     )
@@ -118,6 +168,13 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
 def _start(words: Sequence[Word], tool: FrontEnd) -> int:
     """Return the index of the first option of training; 0: none."""
     texts = [f"/{word.text}" for word in words]
+    if not tool.commands:
+        # The script, or the module, that a launcher starts.
+        for at, (before, text) in enumerate(pairwise(["", *texts])):
+            is_module = before == "/-m" and not text.startswith("/torch.distributed.")
+            if (text.endswith(".py") and "no_trainer" not in text) or is_module:
+                return at + 1
+        return 0
     for wanted in tool.commands:
         for end in range(len(wanted), len(texts) + 1):
             found = zip(texts[end - len(wanted) : end], wanted, strict=True)
@@ -126,10 +183,15 @@ def _start(words: Sequence[Word], tool: FrontEnd) -> int:
     return 0
 
 
-def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], Located | None]:
-    """Values by option, None of one that is not known, and the file that the words name."""
+def _options(
+    words: Sequence[Word], lines: Lines, most: int | None = None
+) -> tuple[dict[str, Located], Located | None]:
+    """Values by option, None of one that is not known, and the file that the words name.
+
+    An option takes ``most`` words; None: all up to the next.
+    """
     found: dict[str, Located] = {}
-    entries = grouped(words, lambda text: text.startswith("--"), lambda _: None)
+    entries = grouped(words, lambda text: text.startswith("--"), lambda _: most)
     for each in entries:
         # A word as YAML has it, several as a list; an option without a value is true.
         values = [_scalar(text) for text in each.texts] or [True]
@@ -149,15 +211,16 @@ def _options(words: Sequence[Word], lines: Lines) -> tuple[dict[str, Located], L
 def _scalar(text: str) -> Any:  # noqa: ANN401 - what YAML makes of it
     """Return what YAML makes of a word; words that only YAML treats specially stay as they are."""
     is_plain = text.lstrip()[:1] not in ("", *"&*!|>'\"%@`#")
+    is_word = text.lower() in ("yes", "no", "on", "off")
     try:
-        value = parsed_yaml("word", text).value if is_plain else None
+        value = parsed_yaml("word", text).value if is_plain and not is_word else None
     except InputError:
         return text
-    return text if value is None else value
+    return text if value is None else as_number(value)
 
 
 def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
-    named = source_named(source.path, file)
+    named = source_named(source, file)
     content = content_of(named, tool) if named.path != source.path else None
     if content is None or content.is_command:
         message = f"{file.value} is no YAML or JSON; a loop, or a file of another kind"
@@ -169,12 +232,21 @@ def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
 
 
 def _processes(
-    launcher: Sequence[Word], environment: Mapping[str, Word], lines: Lines
+    launcher: Sequence[Word],
+    own: Mapping[str, Located],
+    environment: Mapping[str, Word],
+    lines: Lines,
 ) -> Located | None:
-    """Return the processes that torchrun or Slurm starts, or the launcher's variables give."""
+    """Return the processes that a launcher's words state, or its variables give."""
     stated = processes(launcher_settings(launcher, lines))
     if stated is not None:
         return stated
+    # Of accelerate and of deepspeed, whose number is that of each node.
+    total, per_node, nodes = map(own.get, ("num_processes", "num_gpus", "num_nodes"))
+    if total and as_whole(total.value):
+        return total
+    if per_node and as_whole(per_node.value) and as_whole(nodes.value if nodes else 1):
+        return replace(per_node, value=per_node.value * (nodes.value if nodes else 1))
     counts = {name: number_of(word.text) or 0 for name, word in environment.items()}
     name, number = PER_NODE, counts.get(PER_NODE, 0) * counts.get(NODES, 1)
     visible = environment.get(VISIBLE)
@@ -186,11 +258,12 @@ def _processes(
     return Located(value=number, key=name, line=lines.at(environment[name].start))
 
 
-def source_named(path: str, name: Located) -> SourceText:
+def source_named(source: SourceText, name: Located) -> SourceText:
     """The file that a value names; InputError with its line where there is none.
 
     OutsideError where the name leads out of the folders that belong to the file.
     """
+    path = source.path
     where, text = f"line {name.line}" if name.line else name.key, str(name.value)
     if len(text) > 1000 or "\0" in text or "\n" in text:
         raise InputError.single(path, where, "a name of a file is needed")
@@ -201,7 +274,9 @@ def source_named(path: str, name: Located) -> SourceText:
     if target and not is_absolute and target.is_relative_to(outermost):
         if target == Path(path).resolve():
             raise InputError.single(path, where, f"{name.key} names the file itself")
-        return read_source(_shown(found[0]))
+        shown = _shown(found[0])
+        changed = source.beside.get(shown)
+        return read_source(shown) if changed is None else SourceText(path=shown, text=changed)
     if is_absolute or ".." in Path(text).parts:
         message = f"{name.key} names {text[:80]}, which lies outside {folders[-1].name or '/'}"
         raise OutsideError.single(path, where, f"{message} and is not read")

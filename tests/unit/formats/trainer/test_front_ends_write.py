@@ -33,7 +33,7 @@ def context(context_of: Callable[..., Context]) -> Context:
 
 def written(name: str, text: str, context: Context, strategy: Strategy, **file: Any) -> str:
     source = SourceText(path=file.get("path", "a.yaml"), text=text)
-    return load_format(name).write_into(source, context, strategy)
+    return load_format(name).written_into(source, context, strategy).text
 
 
 def test_changes_are_made_under_the_programs_keys(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""Translation of front-end words to settings of TrainingArguments, and what is wrong there."""
+"""Translation of a program's words to settings of TrainingArguments, and what is wrong there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,10 @@ from planner.formats.accelerate.format import read as read_accelerate
 from planner.formats.accelerate.keys import AccelerateView
 from planner.formats.deepspeed.format import read as read_deepspeed
 from planner.formats.format import Finding, Located, ParsedConfig, Severity, SourceText, listed
-from planner.formats.front_ends.content import Content, OutsideError, source_named
-from planner.formats.front_ends.tools import FrontEnd
 from planner.formats.settings import as_flag, as_whole, finding_at, flag, given
 from planner.formats.trainer import keys
-from planner.formats.trainer.format import as_number
+from planner.formats.trainer.content import Content, OutsideError, source_named
+from planner.formats.trainer.tools import FrontEnd
 from planner.spelling import alike, did_you_mean
 
 _ENGINES = (keys.DEEPSPEED, keys.FSDP)
@@ -25,7 +24,7 @@ class Translation:
     """Settings by the keys of TrainingArguments, each with the place of the program's own key."""
 
     tool: FrontEnd
-    path: str
+    source: SourceText
     findings: list[Finding]
     settings: dict[str, Located] = field(default_factory=dict)
     named: list[ParsedConfig] = field(default_factory=list)  # Files that the file names
@@ -34,7 +33,7 @@ class Translation:
     def report(self, rule: str, place: Located, message: str, severity: Severity = "error") -> None:
         """Note what is wrong at a key."""
         name = f"{self.tool.name}.{rule}"
-        self.findings.append(finding_at(name, self.path, place, message, severity))
+        self.findings.append(finding_at(name, self.source.path, place, message, severity))
 
     def take(self, place: Located, values: Mapping[str, object]) -> None:
         """Take what a key stands for, in place of what was said before."""
@@ -46,20 +45,22 @@ class Translation:
         if place is None or not isinstance(place.value, str) or not place.value:
             return None
         try:
-            return source_named(self.path, place)
+            return source_named(self.source, place)
         except InputError as error:
             problem = error.problems[0]
-            message = problem.message if problem.where == self.path else str(problem)
-            severity: Severity = "warning" if isinstance(error, OutsideError) else "error"
+            message = problem.message if problem.where == self.source.path else str(problem)
+            # Where a training script is started from, and so looks for files, is not known.
+            is_unsure = isinstance(error, OutsideError) or self.tool.is_own
+            severity: Severity = "warning" if is_unsure else "error"
             self.report("named_file", place, message, severity)
         return None
 
 
-def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
+def translated(source: SourceText, content: Content, tool: FrontEnd) -> Translation:
     """Every key, the program's own by their names, those of TrainingArguments by theirs."""
-    made = Translation(tool=tool, path=path, findings=[*content.findings])
+    made = Translation(tool=tool, source=source, findings=[*content.findings])
     for name, place in content.places.items():
-        made.take(place, _in_full(tool, name, as_number(place.value)))
+        made.take(place, _in_full(tool, name, place.value))
     # A name may stand for what the program knows, in place of a file.
     for key, names in tool.presets.items():
         place = content.places.get(key, Located(key=key))
@@ -78,15 +79,18 @@ def translated(path: str, content: Content, tool: FrontEnd) -> Translation:
             settings[key] = Located(value=usual, key=key)
     # What a DeepSpeed file decides stands at the key that names it.
     named = settings.get(keys.DEEPSPEED)
-    source = made.file_at(named)
-    if named and source:
-        reading = read_deepspeed(source, fills_auto=True)
+    engine_file = made.file_at(named)
+    if named and engine_file:
+        reading = read_deepspeed(engine_file, fills_auto=True)
         made.named.append(reading)
         for name, each in reading.settings.items():
             made.take(named, {f"{keys.DEEPSPEED}.{name}": each.value})
     _take_accelerate(made, content)
-    _report_unknown(made, content)
-    _report_values(made)
+    if tool.is_own:
+        _report_arguments(made, content)
+    else:
+        _report_unknown(made, content)
+        _report_values(made)
     return made
 
 
@@ -94,7 +98,8 @@ def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
     """A key and its value in the words of TrainingArguments; empty where it is none of theirs."""
     head, _, rest = name.partition(".")
     if head == keys.FSDP_CONFIG and rest:
-        name = f"{head}.{rest.removeprefix('fsdp_')}"
+        inner = (each.removeprefix("fsdp_") for each in rest.split("."))
+        name = ".".join((head, *inner))
     if name in tool.inverse:
         off = as_flag(value)
         return {} if off is None else {tool.inverse[name]: not off}
@@ -147,6 +152,46 @@ def _take_accelerate(made: Translation, content: Content) -> None:
     for name, each in reading.decisions.items():
         if name in taken:
             made.launched[name] = replace(place, value=each.value)
+
+
+def _report_arguments(made: Translation, content: Content) -> None:
+    """Values that TrainingArguments do not take, and keys that are none of theirs."""
+    places = content.places
+    spelled = {key: place for name, place in places.items() for key in _in_full(made.tool, name, 0)}
+    stated = {name: place.value for name, place in places.items() if "." not in name}
+    own = stated.get(keys.FSDP_CONFIG)
+    if isinstance(own, dict):
+        inner = {name.removeprefix("fsdp_"): value for name, value in own.items()}
+        stated[keys.FSDP_CONFIG] = inner
+    for key in keys.WHOLE:
+        if isinstance(value := stated.get(key), float) and value.is_integer():
+            message = f"given {value!r}, which stays so; a whole number is allowed"
+            made.report("bad_value", places[key], message)
+    old: list[str] = []
+    foreign: list[str] = []
+    for wrong in wrongs(keys.schema(), stated):
+        place, (*above, name) = spelled[".".join(wrong.path)], wrong.path
+        if wrong.allowed:
+            message = f"given {repr(place.value)[:60]}; {wrong.allowed}"
+            made.report("bad_value", place, message)
+        elif not above and name in keys.replaced():
+            old.append(name)
+        elif above or alike(name, keys.known(), 0.87):
+            known = wrong.schema["properties"]
+            hint = did_you_mean(name, known) or f"{len(known)} keys are known"
+            where = above[0] if above else made.tool.program
+            made.report("unknown_key", place, f"unknown key of {where}; {hint}")
+        else:
+            # It may be of the dataclasses that a script reads from the same file, as
+            # HfArgumentParser does.
+            foreign.append(name)
+    if old:
+        shown = [f"{key} ({keys.replaced()[key] or 'nothing'} in its place)" for key in old]
+        message = f"for a transformers older than 5: {listed(shown)}"
+        made.report("made_for", places[old[0]], message, "note")
+    if foreign:
+        rest = "no key of TrainingArguments; sound where the script's own have it"
+        made.report("unknown_key", places[foreign[0]], f"{listed(foreign)}: {rest}", "note")
 
 
 def _report_unknown(made: Translation, content: Content) -> None:

@@ -1,0 +1,221 @@
+"""A job's files are read, mended and written as the set that they are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.check.check import check_file
+from planner.check.fix import FixedFile, fix_file
+from planner.check.result import FileResult
+from planner.cli.app import app
+from planner.formats.format import read_source
+from planner.query.from_file import Request, read_assumed
+
+AUTO: dict[str, Any] = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "bf16": {"enabled": "auto"},
+}
+FACTORY = """\
+model_name_or_path: Qwen/Qwen3-32B
+stage: sft
+finetuning_type: full
+template: qwen3
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+bf16: true
+cutoff_len: 1024
+deepspeed: ds.json
+"""
+ARGUMENTS = """\
+model_name_or_path: Qwen/Qwen3-32B
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+bf16: true
+gradient_checkpointing: true
+learning_rate: 2e-5
+deepspeed: ds.json
+"""
+SCRIPT = """\
+torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen3-32B --bf16 True \\
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 2 \\
+  --gradient_checkpointing True --save_strategy no --learning_rate 2e-5 --deepspeed ds.json
+"""
+H200 = Request(cluster="8xh200", seq_len=1024, with_advice=False)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def put(name: str, text: str, **deepspeed: Any) -> str:
+    content = {**AUTO, "zero_optimization": {"stage": 2}, **deepspeed}
+    Path("ds.json").write_text(json.dumps(content))
+    Path(name).write_text(text)
+    return name
+
+
+def fixed(name: str, request: Request = H200) -> FixedFile:
+    return fix_file(read_source(name), request)
+
+
+def disagreements(result: FileResult) -> list[str]:
+    return [one.message for one in result.findings if one.rule == "trainer.deepspeed_agrees"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("lf.yaml", FACTORY), ("args.yaml", ARGUMENTS), ("run.sh", SCRIPT)],
+)
+def test_the_stage_is_changed_in_the_file_that_states_it(name: str, text: str) -> None:
+    put(name, text)
+    (found,) = [one for one in check_file(name, H200).findings if one.rule == "memory.fits"]
+    assert found.message.endswith("ZeRO 2 to 3")
+    made = fixed(name)
+    (change,) = made.answer.repaired[0].changes
+    assert (change.path, change.line, change.key) == ("ds.json", 1, "zero_optimization.stage")
+    assert (change.before, change.after) == (2, 3)
+    peak = made.answer.repaired[0].plan.estimate.memory.peak_bytes
+    assert peak == pytest.approx(75.5 * 2**30, rel=2e-3)
+    assert made.written is not None
+    assert made.written.source.text == text
+    assert json.loads(made.written.source.beside["ds.json"])["zero_optimization"] == {"stage": 3}
+
+
+def test_both_files_are_written_and_then_clean(folder: Path) -> None:
+    put("args.yaml", ARGUMENTS.replace("size: 1", "size: 64"), gradient_accumulation_steps=4)
+    command = ["check", "args.yaml", "--cluster", "8xh200", "--seq-len", "4k", "--fix"]
+    runner = CliRunner()
+    assert runner.invoke(app, [*command, "--out", "copy.yaml"]).exit_code != 0
+    assert not (folder / "copy.yaml").exists()
+    assert runner.invoke(app, [*command, "--apply"]).exit_code == 0
+    assert json.loads(Path("ds.json").read_text())["gradient_accumulation_steps"] == "auto"
+    assert runner.invoke(app, command[:-1]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["args.yaml", "run.sh"])
+@pytest.mark.parametrize(
+    ("deepspeed", "said"),
+    [
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps 4"),
+        ({"train_batch_size": 64}, "train_batch_size 64"),
+        ({"optimizer": {"type": "AdamW", "params": {"lr": 1e-5}}}, "optimizer.params.lr 1e-05"),
+        ({"gradient_clipping": 0.5}, "gradient_clipping 0.5"),
+        ({"gradient_accumulation_steps": 2, "train_batch_size": 16, "gradient_clipping": 1}, ""),
+    ],
+)
+def test_numbers_of_the_deepspeed_file_are_those_of_the_arguments(
+    name: str, deepspeed: dict[str, Any], said: str
+) -> None:
+    text = {"args.yaml": ARGUMENTS, "run.sh": SCRIPT}[name]
+    put(name, text, **deepspeed)
+    found = disagreements(check_file(name, Request(num_gpus=8)))
+    assert len(found) == bool(said)
+    assert all(f"ds.json has {said}," in each for each in found)
+
+
+def test_a_command_says_what_a_file_says() -> None:
+    put("args.yaml", ARGUMENTS)
+    put("run.sh", SCRIPT)
+    of_file, of_command = (check_file(name, H200) for name in ("args.yaml", "run.sh"))
+    assert of_file.format == of_command.format == "trainer"
+    assert of_command.num_gpus == 8
+    assert of_file.figures == of_command.figures
+    named = of_command.findings[0]
+    assert (named.rule, named.line) == ("trainer.unknown_key", 1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "deepspeed main.py --per_device_train_batch_size 4 --deepspeed --output_dir out",
+        "python run_clm_no_trainer.py --per_device_train_batch_size 4 --output_dir out",
+        "python generate.py --output_dir out --seed 1",
+        "trl sft --per_device_train_batch_size 4 --dataset_name a/b --model_name_or_path c/d",
+    ],
+)
+def test_commands_of_others_are_not_trainers(command: str) -> None:
+    Path("run.sh").write_text(f"{command}\n")
+    assert check_file("run.sh", Request()).format != "trainer"
+
+
+@pytest.mark.parametrize("more", ["--use_lora True", "--vision_tower a/b", "--num_generations 8"])
+def test_what_plans_do_not_price_of_a_script_is_said(more: str) -> None:
+    put("run.sh", SCRIPT.replace("--bf16", f"{more} --bf16"))
+    result = check_file("run.sh", H200)
+    assert "job.unpriced" in {one.rule for one in result.findings}
+    assert result.figures is None
+
+
+def test_a_file_that_is_not_found_leaves_the_stage_open() -> None:
+    put("args.yaml", ARGUMENTS.replace("ds.json", "other.json"))
+    result = check_file("args.yaml", H200)
+    (found,) = [one for one in result.findings if one.kind == "named_file"]
+    assert (found.severity, found.line) == ("warning", 7)
+    assert result.figures is None
+
+
+@pytest.mark.parametrize("assumed", [["recompute=full"], ["recompute=none"], []])
+def test_what_is_assumed_is_not_written(assumed: list[str]) -> None:
+    """A file with one "auto" has no key for recomputation, and needs none."""
+    put("unused", "", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
+    request = Request(
+        model="qwen3-32b",
+        cluster="8xh200",
+        seq_len=1024 if assumed else 2048,
+        with_advice=False,
+        assumed=read_assumed([*assumed, "optimizer=adam"]),
+    )
+    found = [one.message for one in check_file("ds.json", request).findings]
+    assert any("ZeRO 2 to 3" in each for each in found) or not assumed
+    assert not any("no keys" in each for each in found)
+    made = fixed("ds.json", request)
+    assert made.written is not None
+    content = json.loads(made.written.source.text)
+    assert content["zero_optimization"] == {"stage": 3}
+    assert "training_script" not in content
+    again = check_file(put_text("ds.json", made.written.source.text), request)
+    assert not [one for one in again.findings if one.severity == "error"]
+
+
+def put_text(name: str, text: str) -> str:
+    Path(name).write_text(text)
+    return name
+
+
+def test_a_repair_that_holds_where_the_script_recomputes_says_so() -> None:
+    put("unused", "", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
+    request = Request(
+        model="qwen3-32b",
+        cluster="8xh200",
+        seq_len=32768,
+        with_advice=False,
+        assumed=read_assumed(["optimizer=adam"]),
+    )
+    said = str(check_file("ds.json", request).findings)
+    assert "even where all layers are recomputed" in said
+    assert "dp 8 to 1, tp 1 to 8" in said
+    made = fixed("ds.json", request)
+    counted = [one for one in made.answer.repaired[0].changes if one.counts]
+    assert [(one.field, one.before, one.after) for one in counted] == [("tp", 1, 8)]
+    assert made.assumed[-1] == "all layers recomputed"
+    assert made.written is not None
+    assert "training_script" not in made.written.source.text
+
+
+def test_a_file_that_is_not_edited_is_not_said_to_lack_its_own_key() -> None:
+    Path("job.toml").write_text(
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\n'
+        "seq_len = 8192\n[parallelism]\ntensor_parallel_degree = 1\n"
+        '[activation_checkpoint]\nmode = "none"\n'
+    )
+    request = Request(model="llama3-8b", cluster="1xdgx-h100", with_advice=False)
+    (found,) = check_file("job.toml", request).findings
+    assert found.message.endswith("micro-batch 4 to 1")
+    assert found.line == 5
