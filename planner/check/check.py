@@ -119,14 +119,22 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
         num_gpus, linted = _linted(kind, reading, request)
         return replace(result, num_gpus=num_gpus, findings=linted)
     completed = completed_of(kind, reading, job)
-    figures = None
+    layout, figures = completed.layout, None
     findings = file_findings(kind, reading, completed.world, completed.findings)
-    if completed.layout is not None:
+    if layout is not None:
         from planner.check.layout import layout_findings
         from planner.check.start import Start
 
-        start = Start.of(kind, source, reading, job, completed, completed.layout)
-        more, figures = layout_findings(completed.layout, request, findings, start)
+        start = Start(
+            kind=kind,
+            source=source,
+            reading=reading,
+            job=job,
+            layout=layout,
+            completed=completed,
+            num_gpus=layout.strategy.num_gpus,
+        )
+        more, figures = layout_findings(layout, request, findings, start)
         findings += more
     return replace(
         result,

@@ -4,7 +4,7 @@ A layout counts only where the format writes it into the file, and the file, rea
 and breaks no rule of the format.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import unified_diff
@@ -16,33 +16,16 @@ from planner.answers.base import Deadline
 from planner.answers.plan_file import plan_text, read_plan
 from planner.answers.repair import RECOMPUTE, FieldChange, RepairAnswer, diagnosis, repair
 from planner.check.plan import PLAN
-from planner.check.start import (
-    AT_LEAST,
-    Start,
-    Written,
-    at_least,
-    errors_of,
-    refuse,
-    start_of,
-    without,
-)
+from planner.check.start import ASSUMED, Start, at_least, errors_of, refuse, start_of
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.formats.format import (
-    Finding,
-    Located,
-    ParsedConfig,
-    SourceText,
-    read_source,
-)
+from planner.formats.format import Finding, Located, ParsedConfig, SourceText, read_source
 from planner.query.from_file import Request, format_of, needed_job, read_for
 from planner.query.layout import OF_SCRIPT, Layout
 from planner.query.resolve import cluster_for_file
 from planner.query.values import NOWHERE
 from planner.search.search import Progress
-from planner.spec.strategy import (
-    POLICY_COUNT_FIELDS,
-)
+from planner.spec.strategy import POLICY_COUNT_FIELDS
 from planner.spelling import alike
 
 
@@ -58,7 +41,8 @@ class FixedFile:
     answer: RepairAnswer
     errors: tuple[Finding, ...] = ()  # of a configuration as it stands, but for memory
     assumed: tuple[str, ...] = ()
-    written: Written | None = None  # None: nothing fixes it, or nothing is wrong with it
+    fixed: SourceText | None = None  # None: nothing fixes it, or nothing is wrong with it
+    errors_left: tuple[Finding, ...] = ()  # that no layout fixes
 
     @property
     def is_sound(self) -> bool:
@@ -68,23 +52,11 @@ class FixedFile:
         return not broken and not self.answer.deficits
 
     @property
-    def made(self) -> SourceText | None:
-        """The file to write, with others that change; None if nothing fixes it."""
-        if self.written is not None:
-            return self.written.source
-        return self.source if self.is_sound else None
-
-    @property
-    def errors_left(self) -> tuple[Finding, ...]:
-        """Errors that no layout fixes."""
-        return self.written.errors if self.written else ()
-
-    @property
     def diff(self) -> tuple[str, ...]:
         """Changes of the fix to configuration files, as a unified diff."""
-        if self.written is None or self.format == PLAN:
+        made = self.fixed
+        if made is None or self.format == PLAN:
             return ()
-        made = self.written.source
         texts = {self.source.path: (self.source.text, made.text)}
         texts |= {path: (read_source(path).text, text) for path, text in made.beside.items()}
         lines: list[str] = []
@@ -115,7 +87,7 @@ def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> Fix
         cluster=cluster,
         num_gpus=strategy.num_gpus,
         answer=answer,
-        written=Written(source=replace(source, text=text)) if text else None,
+        fixed=replace(source, text=text) if text else None,
     )
 
 
@@ -181,7 +153,10 @@ def _fixed(found: FixedFile, start: Start, progress: Progress) -> FixedFile:
         wrong = found.answer
         if not is_usual:
             wrong = diagnosis(replace(origin.context, margin_fraction=0.0), origin.strategy)
-            found = replace(found, assumed=_least_assumed(found.assumed, start.layout))
+            usual = (*OF_SCRIPT.values(), "sequences of ")
+            kept = [each for each in found.assumed if not each.startswith(usual)]
+            least = [ASSUMED[name][1] for name in start.layout.assumes]
+            found = replace(found, assumed=(*kept, *least))
         answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
         found = replace(found, answer=answer)
         if answer.repaired:
@@ -194,21 +169,10 @@ def _fixed(found: FixedFile, start: Start, progress: Progress) -> FixedFile:
     )
 
 
-def _least_assumed(words: Sequence[str], layout: Layout) -> tuple[str, ...]:
-    """What is assumed, in words, where it takes the least memory."""
-    usual = {OF_SCRIPT[name] for name in layout.assumes if name in OF_SCRIPT}
-    kept = [each for each in words if each not in usual]
-    if "seq_len" in layout.assumes:
-        kept = [each for each in kept if not each.startswith("sequences of ")]
-    return (*kept, *(AT_LEAST[name] for name in layout.assumes))
-
-
 def _with_fix(found: FixedFile, start: Start, origin: Layout, context: Context) -> FixedFile:
     """The file with the best repair; InputError where a misspelt key may state a field."""
     best = found.answer.repaired[0].plan.strategy
-    stated = without(best, origin.strategy, {*start.layout.assumes})
-    written = start.written(context, stated)
-    assert written.reading is not None
+    written = start.written(origin, context, best)
     keys = set(written.reading.settings) - set(start.reading.settings)
     # Some formats edit files and write no new ones.
     with suppress(ExpressError):
@@ -227,7 +191,12 @@ def _with_fix(found: FixedFile, start: Start, origin: Layout, context: Context) 
         replace(one, changes=tuple(_placed(change, before, after) for change in one.changes))
         for one in found.answer.repaired
     )
-    return replace(found, written=written, answer=replace(found.answer, repaired=repaired))
+    return replace(
+        found,
+        fixed=written.source,
+        errors_left=written.errors,
+        answer=replace(found.answer, repaired=repaired),
+    )
 
 
 Stated = Mapping[str, tuple[str, Located]]

@@ -10,7 +10,7 @@ from planner.answers.layout import differences
 from planner.answers.repair import memory_deficits, repair
 from planner.check.check import legality_findings, not_said_yet
 from planner.check.result import Figures
-from planner.check.start import LEAST_SEQ_LEN, Start, at_least
+from planner.check.start import ASSUMED, Start, at_least
 from planner.cost.estimate import Estimate, estimate
 from planner.formats.format import Finding, Format
 from planner.query.from_file import Request
@@ -28,21 +28,6 @@ NO_SHARDS = "legality.zero_stage_offered"
 LEAST_ADVICE_FRACTION = 0.02  # plans that are less faster than this are not worth a change
 # Where a deficit is shown: the first of them that the file states.
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
-# What is assumed where nobody says it, what takes least memory, and who can say what is so.
-ASSUMED = {
-    "zero_stage": (
-        "no launcher shards the states",
-        "the launcher shards all states",
-        "the launcher's own configuration (--assume zero_stage=0 to 3)",
-    ),
-    "recompute": (
-        "nothing is recomputed",
-        "all layers are recomputed",
-        "--assume recompute=full or none",
-    ),
-    "optimizer": ("the optimizer is adam", "the optimizer is sgd", "--assume optimizer=NAME"),
-    "seq_len": ("sequences have {} tokens", f"sequences have {LEAST_SEQ_LEN} tokens", "--seq-len"),
-}
 
 
 def network_findings(layout: Layout) -> Iterator[Finding]:
@@ -144,7 +129,7 @@ def memory_findings(
     accepts = None
     if start is not None:
         allowed = frozenset((one.rule, one.key) for one in said)
-        accepts = partial(start.accepts, least, start.layout.context, allowed, [])
+        accepts = partial(start.accepts, least, layout.context, allowed, [])
     fix = _fix(least, of_what, accepts, Deadline(time_limit_s))
     even = f" even where {where}" * bool(open_to)
     for number, deficit in enumerate(found):

@@ -8,12 +8,7 @@ from planner.check.check import completed_of, file_findings, legality_findings, 
 from planner.check.result import refusal
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
-from planner.formats.format import (
-    Finding,
-    Format,
-    ParsedConfig,
-    SourceText,
-)
+from planner.formats.format import Finding, Format, ParsedConfig, SourceText
 from planner.frameworks.settings import with_optimizer
 from planner.query.from_file import ASSUME, Job, read_for
 from planner.query.layout import Completed, Layout, complete
@@ -31,9 +26,9 @@ class Written:
     """A file with a strategy in it, and those that it names."""
 
     source: SourceText
-    errors: tuple[Finding, ...] = ()
-    reading: ParsedConfig | None = None  # None: a plan's
-    layout: Layout | None = None  # as the text, read again, states it
+    reading: ParsedConfig
+    errors: tuple[Finding, ...]
+    layout: Layout | None  # as the text, read again, states it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,55 +38,32 @@ class Start:
     kind: Format
     source: SourceText
     reading: ParsedConfig
-    job: Job  # its GPUs, batch and length are those that every fix keeps
-    layout: Layout
+    job: Job
+    layout: Layout  # whose batch and length every fix keeps
     completed: Completed  # the file as it stands
     num_gpus: int  # that every fix uses
 
-    @classmethod
-    def of(
-        cls,
-        kind: Format,
-        source: SourceText,
-        reading: ParsedConfig,
-        job: Job,
-        completed: Completed,
-        layout: Layout,
-        num_gpus: int | None = None,
-    ) -> "Start":
-        """The start from a layout, whose batch and length every fix keeps."""
-        own, number = layout.context.job, num_gpus or layout.strategy.num_gpus
-        request = replace(
-            job.request, num_gpus=number, global_batch=own.global_batch, seq_len=own.seq_len
-        )
-        return cls(
-            kind=kind,
-            source=source,
-            reading=reading,
-            job=replace(job, request=request),
-            layout=layout,
-            completed=completed,
-            num_gpus=number,
-        )
-
-    def written(self, context: Context, strategy: Strategy) -> Written:
+    def written(self, origin: Layout, context: Context, strategy: Strategy) -> Written:
         """Write a strategy into the file and read that; raises ExpressError and InputError.
 
-        What is assumed of the script or its launcher, and stays so, is not written.
+        What is assumed of the script or its launcher, and stays as ``origin`` has it, is not
+        written.
         """
-        asked = {name for name, each in self.reading.decisions.items() if each.key == ASSUME}
-        if asked & {*POLICY_COUNT_FIELDS}:
-            asked.add("recompute")
-        unwritten = without(strategy, self.layout.strategy, asked)
-        source = self.kind.written_into(self.source, context, unwritten)
-        reading = read_for(self.kind, self.kind.read(source), self.job.request)
-        completed = completed_of(self.kind, reading, self.job)
-        return Written(
-            source=source,
-            errors=errors_of(self.kind, reading, completed),
-            reading=reading,
-            layout=completed.layout,
+        own = self.layout.context.job
+        request = replace(
+            self.job.request,
+            num_gpus=self.num_gpus,
+            global_batch=own.global_batch,
+            seq_len=own.seq_len,
         )
+        asked = {name for name, each in self.reading.decisions.items() if each.key == ASSUME}
+        asked |= {"recompute"} if asked & {*POLICY_COUNT_FIELDS} else set()
+        unwritten = without(strategy, origin.strategy, asked | {*self.layout.assumes})
+        source = self.kind.written_into(self.source, context, unwritten)
+        reading = read_for(self.kind, self.kind.read(source), request)
+        completed = completed_of(self.kind, reading, replace(self.job, request=request))
+        errors = errors_of(self.kind, reading, completed)
+        return Written(source=source, reading=reading, errors=errors, layout=completed.layout)
 
     def accepts(
         self,
@@ -103,17 +75,15 @@ class Start:
     ) -> bool:
         """Return True if the file can express a strategy, then without errors but those allowed.
 
-        Why it cannot is added to what is ``refused``. What of it is assumed as ``origin`` has it
-        may stay so.
+        Why it cannot is added to what is ``refused``.
         """
         part = self.kind.part(self.reading.settings)
-        stated = without(strategy, origin.strategy, {*self.layout.assumes})
         try:
-            made = self.written(context, stated)
+            made = self.written(origin, context, strategy)
         except (ExpressError, InputError) as error:
             refused.append(str(error))
             return False
-        assert made.reading is not None
+        stated = without(strategy, origin.strategy, {*self.layout.assumes})
         rest = [str(one) for one in made.errors if (one.rule, one.key) not in allowed]
         if part is not None and self.kind.part(made.reading.settings) != part:
             rest = [f"the file is for {part}, which does not express it"]
@@ -133,12 +103,20 @@ def without(strategy: Strategy, origin: Strategy, assumed: AbstractSet[str]) -> 
 
 
 LEAST_SEQ_LEN = 512  # nobody trains on less
-# What stands for what is assumed where it takes least memory, by what the layout assumes.
-AT_LEAST = {
-    "recompute": "all layers recomputed",
-    "optimizer": "the optimizer sgd",
-    "zero_stage": "all states sharded by the launcher",
-    "seq_len": f"sequences of {LEAST_SEQ_LEN} tokens",
+# What is assumed where nobody says it, what takes least memory, and who can say what is so.
+ASSUMED = {
+    "zero_stage": (
+        "no launcher shards the states",
+        "the launcher shards all states",
+        "the launcher's own configuration (--assume zero_stage=0 to 3)",
+    ),
+    "recompute": (
+        "nothing is recomputed",
+        "all layers are recomputed",
+        "--assume recompute=full or none",
+    ),
+    "optimizer": ("the optimizer is adam", "the optimizer is sgd", "--assume optimizer=NAME"),
+    "seq_len": ("sequences have {} tokens", f"sequences have {LEAST_SEQ_LEN} tokens", "--seq-len"),
 }
 
 
@@ -209,7 +187,15 @@ def start_of(kind: Format, source: SourceText, reading: ParsedConfig, job: Job) 
     if not is_whole or any(one.rule in of_job for one in completed.findings):
         layout = _without_contradictions(kind, reading, job, completed, num_gpus)
     assert layout is not None
-    return Start.of(kind, source, reading, job, completed, layout, num_gpus)
+    return Start(
+        kind=kind,
+        source=source,
+        reading=reading,
+        job=job,
+        layout=layout,
+        completed=completed,
+        num_gpus=num_gpus,
+    )
 
 
 def refuse(findings: Iterable[Finding]) -> None:

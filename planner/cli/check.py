@@ -182,10 +182,11 @@ def _fixed(
     words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
     words += [*traits.training.options, "--margin", f"{100.0 * context.margin_fraction:g}"]
     command = shlex.join(words)
+    fixed = made.fixed or (made.source if made.is_sound else None)
 
     def after() -> None:
-        if made.made is not None and target is not None:
-            _write(made, made.made, target)
+        if fixed is not None and target is not None:
+            _write(made, fixed, target)
 
     return Shown(
         kind="repair",
@@ -193,7 +194,7 @@ def _fixed(
         body=partial(repair_document, made, command),
         screen=partial(print_repair, made, command),
         after=after,
-        exit_code=3 if made.made is None else int(bool(made.errors_left)),
+        exit_code=3 if fixed is None else int(bool(made.errors_left)),
     )
 
 

@@ -146,7 +146,7 @@ def _answer(made: FixedFile) -> Iterator[Part]:
     """The verdict first, then what is wrong, what changes, and what that gives."""
     answer, is_plan = made.answer, made.format == PLAN
     best, *others = answer.repaired
-    if not is_plan and made.written is not None and not made.diff:
+    if not is_plan and made.fixed is not None and not made.diff:
         yield from _wrong(made)
         yield "The layout is legal and fits: nothing of it changes."
         return

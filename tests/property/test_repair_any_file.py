@@ -55,15 +55,15 @@ def test_a_repaired_file_checks_clean(
 ) -> None:
     broken = BROKEN[name]
     made = mended(edited(broken.text, edits), broken)
-    if made is None or made.written is None:
+    if made is None or made.fixed is None:
         event("refused" if made is None else "sound, or nothing fits")
         return
     event("repaired")
     path = tmp_path / broken.name
-    path.write_text(made.written.text)
+    path.write_text(made.fixed.text)
     result = check_file(str(path), request_for(broken))
     errors = {(one.rule, one.key) for one in result.findings if one.severity == "error"}
-    assert errors == {(one.rule, one.key) for one in made.written.errors}
+    assert errors == {(one.rule, one.key) for one in made.errors_left}
     assert errors <= {(one.rule, one.key) for one in made.errors}
 
 
@@ -82,8 +82,8 @@ def test_comments_and_foreign_keys_keep_text_and_order(name: str, comments: list
     text = "".join(f"{one}\n" for one in comments) + broken.text
     made = mended(text, broken)
     assert made is not None
-    assert made.written is not None
-    after = made.written.text
+    assert made.fixed is not None
+    after = made.fixed.text
     assert after.startswith("".join(f"{one}\n" for one in comments))
     places = [after.index(kept) for kept in broken.foreign]
     assert places == sorted(places)
@@ -93,4 +93,4 @@ def test_comments_and_foreign_keys_keep_text_and_order(name: str, comments: list
 @pytest.mark.parametrize("name", ["deepspeed-batch", "megatron-batch", "accelerate-degree"])
 def test_torn_files_are_refused_in_words_or_repaired(name: str, of: Callable[[str], str]) -> None:
     made = mended(of(BROKEN[name].text), BROKEN[name])
-    assert made is None or made.is_sound or made.written is not None
+    assert made is None or made.is_sound or made.fixed is not None

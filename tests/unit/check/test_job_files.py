@@ -83,9 +83,9 @@ def test_the_stage_is_changed_in_the_file_that_states_it(name: str, text: str) -
     assert (change.before, change.after) == (2, 3)
     peak = made.answer.repaired[0].plan.estimate.memory.peak_bytes
     assert peak == pytest.approx(75.5 * 2**30, rel=2e-3)
-    assert made.written is not None
-    assert made.written.source.text == text
-    assert json.loads(made.written.source.beside["ds.json"])["zero_optimization"] == {"stage": 3}
+    assert made.fixed is not None
+    assert made.fixed.text == text
+    assert json.loads(made.fixed.beside["ds.json"])["zero_optimization"] == {"stage": 3}
 
 
 def test_both_files_are_written_and_then_clean(folder: Path) -> None:
@@ -176,11 +176,11 @@ def test_what_is_assumed_is_not_written(assumed: list[str]) -> None:
     assert any("ZeRO 2 to 3" in each for each in found) or not assumed
     assert not any("no keys" in each for each in found)
     made = fixed("ds.json", request)
-    assert made.written is not None
-    content = json.loads(made.written.source.text)
+    assert made.fixed is not None
+    content = json.loads(made.fixed.text)
     assert content["zero_optimization"] == {"stage": 3}
     assert "training_script" not in content
-    again = check_file(put_text("ds.json", made.written.source.text), request)
+    again = check_file(put_text("ds.json", made.fixed.text), request)
     assert not [one for one in again.findings if one.severity == "error"]
 
 
@@ -204,9 +204,9 @@ def test_a_repair_that_holds_where_the_script_recomputes_says_so() -> None:
     made = fixed("ds.json", request)
     counted = [one for one in made.answer.repaired[0].changes if one.counts]
     assert [(one.field, one.before, one.after) for one in counted] == [("tp", 1, 8)]
-    assert made.assumed[-1] == "all layers recomputed"
-    assert made.written is not None
-    assert "training_script" not in made.written.source.text
+    assert made.assumed[-1] == "all layers are recomputed"
+    assert made.fixed is not None
+    assert "training_script" not in made.fixed.text
 
 
 def test_a_file_that_is_not_edited_is_not_said_to_lack_its_own_key() -> None:
