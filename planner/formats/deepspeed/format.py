@@ -16,7 +16,7 @@ from planner.documents.tree import keys_at_top, parsed_object
 from planner.errors import ExpressError
 from planner.formats.adapters import liger_lines
 from planner.formats.decision import changes, decided_in, explained, lines_of, reasons, refuse
-from planner.formats.deepspeed import keys, rules_axes, rules_batch, rules_zero
+from planner.formats.deepspeed import keys, rules_batch, rules_layout
 from planner.formats.deepspeed.decisions import TABLE, problems
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
 from planner.formats.format import (
@@ -315,7 +315,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=(*rules_batch.rule, *rules_zero.rule, *rules_axes.rule),
+    rules=(*rules_batch.rule, *rules_layout.rule),
     write_into=write_into,
     hosts=hosts,
     problems=problems,

@@ -9,8 +9,7 @@ import pytest
 
 from planner.answers.plan_file import load_plan
 from planner.formats.registry import load_format, written_names
-from planner.launchers.launcher import LAUNCH_VARIABLES, user_variables, variables_in
-from planner.launchers.schedulers import LAUNCHERS
+from planner.launchers.launcher import LAUNCH_VARIABLES, LAUNCHERS, user_variables, variables_in
 
 SHOW = "#!/usr/bin/env bash\nprintf '%s\\0' \"$@\"\n"
 
