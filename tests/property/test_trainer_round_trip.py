@@ -72,7 +72,7 @@ def test_a_plan_written_into_a_file_reads_back_and_foreign_keys_stay(plans: list
     without_mesh = [plan for plan in plans if not FORMAT.emit(*plan).environment]
     assert len(without_mesh) > 10
     for plan in without_mesh:
-        text = FORMAT.write_into(source(FOREIGN), *plan)
+        text = FORMAT.written_into(source(FOREIGN), *plan).text
         assert_reads_as(text, plan)
         for line in ('  "output_dir": "runs/1",', '    "learning_rate": 3e-4,', '  "seed":   7'):
             assert line in text
@@ -82,7 +82,7 @@ def test_a_plan_written_into_a_file_reads_back_and_foreign_keys_stay(plans: list
 def test_a_plan_written_over_another_leaves_nothing_of_it(plans: list[Case]) -> None:
     without_mesh = [plan for plan in plans if not FORMAT.emit(*plan).environment]
     for old, new in zip(without_mesh, reversed(without_mesh), strict=True):
-        text = FORMAT.write_into(source(FORMAT.emit(*old).files[0].text), *new)
+        text = FORMAT.written_into(source(FORMAT.emit(*old).files[0].text), *new).text
         assert_reads_as(text, new)
 
 
@@ -120,4 +120,7 @@ def test_grouped_documents_are_written_and_read_back_and_others_are_the_scripts(
 def test_a_users_own_sampling_stays(plans: list[Case]) -> None:
     for plan in (each for each in plans if not FORMAT.emit(*each).environment):
         own = FOREIGN.replace('"seed"', '"train_sampling_strategy": "sequential",\n  "seed"')
-        assert '"train_sampling_strategy": "sequential"' in FORMAT.write_into(source(own), *plan)
+        assert (
+            '"train_sampling_strategy": "sequential"'
+            in FORMAT.written_into(source(own), *plan).text
+        )
