@@ -125,15 +125,8 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
         from planner.check.layout import layout_findings
         from planner.check.start import Start
 
-        start = Start(
-            kind=kind,
-            source=source,
-            reading=reading,
-            job=job,
-            layout=layout,
-            completed=completed,
-            num_gpus=layout.strategy.num_gpus,
-        )
+        num_gpus = layout.strategy.num_gpus
+        start = Start(kind, source, reading, job, layout, completed, num_gpus)
         more, figures = layout_findings(layout, request, findings, start)
         findings += more
     return replace(

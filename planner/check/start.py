@@ -31,7 +31,7 @@ class Written:
     layout: Layout | None  # as the text, read again, states it
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Start:
     """A whole strategy, however broken the file is, and what it is to become legal for."""
 
@@ -49,13 +49,9 @@ class Start:
         What is assumed of the script or its launcher, and stays as ``origin`` has it, is not
         written.
         """
-        own = self.layout.context.job
-        request = replace(
-            self.job.request,
-            num_gpus=self.num_gpus,
-            global_batch=own.global_batch,
-            seq_len=own.seq_len,
-        )
+        own, number = self.layout.context.job, self.num_gpus
+        sizes = {"num_gpus": number, "global_batch": own.global_batch, "seq_len": own.seq_len}
+        request = replace(self.job.request, **sizes)
         asked = {name for name, each in self.reading.decisions.items() if each.key == ASSUME}
         asked |= {"recompute"} if asked & {*POLICY_COUNT_FIELDS} else set()
         unwritten = without(strategy, origin.strategy, asked | {*self.layout.assumes})
@@ -187,15 +183,7 @@ def start_of(kind: Format, source: SourceText, reading: ParsedConfig, job: Job) 
     if not is_whole or any(one.rule in of_job for one in completed.findings):
         layout = _without_contradictions(kind, reading, job, completed, num_gpus)
     assert layout is not None
-    return Start(
-        kind=kind,
-        source=source,
-        reading=reading,
-        job=job,
-        layout=layout,
-        completed=completed,
-        num_gpus=num_gpus,
-    )
+    return Start(kind, source, reading, job, layout, completed, num_gpus)
 
 
 def refuse(findings: Iterable[Finding]) -> None:
