@@ -3,7 +3,7 @@
 They are read, checked and edited alike; new files are written of TrainingArguments alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -14,7 +14,7 @@ from planner.documents.file import REMOVED
 from planner.errors import ExpressError, InputError
 from planner.formats.accelerate.rows import others, section_for
 from planner.formats.adapters import adapter_files, adapter_lines
-from planner.formats.decision import changes, explained, lines_of, refuse, told, uneven_layers
+from planner.formats.decision import changes, explained, lines_of, refuse, told
 from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import (
     Emitted,
@@ -25,7 +25,7 @@ from planner.formats.format import (
     UserKey,
     read_source,
 )
-from planner.formats.settings import Settings, as_whole, given, path_of
+from planner.formats.settings import Settings, given, path_of
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import FILES, content_of, is_json, is_script, names_in
 from planner.formats.trainer.mapping import (
@@ -41,21 +41,12 @@ from planner.formats.trainer.mapping import (
 from planner.formats.trainer.read import launched, read
 from planner.formats.trainer.rules import RULES, rule
 from planner.formats.trainer.tools import OWN, FrontEnd, is_of, load_tool, tool_names
-from planner.spec.strategy import FIELD_DEFAULTS, SEARCHED_FIELDS, Strategy
+from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
 
 FILE = "training_arguments.json"
 # What a repair may change in a program's own file; what shards is left as it is.
-CARRIED = (
-    keys.BATCH,
-    keys.STEPS,
-    keys.CHECKPOINTING,
-    keys.BLOCKS,
-    keys.RESHARD,
-    keys.OFFLOAD,
-)
-# Of a DeepSpeed file, with TrainingArguments' own in their order: micro-batch, steps, total.
-BATCH_KEYS = (deepspeed.MICRO, deepspeed.STEPS, deepspeed.TOTAL)
+CARRIED = (keys.BATCH, keys.STEPS, keys.CHECKPOINTING, keys.BLOCKS, keys.RESHARD, keys.OFFLOAD)
 # Rules of TrainingArguments of which programs take care themselves.
 _LEFT = (
     "mesh_is_no_mapping",
@@ -151,19 +142,15 @@ def write_into(
         named = [each for each in before.named if each.format == "deepspeed"]
         if section is DEEPSPEED and of_file:
             refuse(source.path, [] if named else ["deepspeed names a file that is not read"])
-            beside = _into_deepspeed(source, named[0], of_file, strategy)
-    paths = _in_own_words(found, settings, tool)
+            beside = _into_deepspeed(source, named[0], of_file, context, strategy)
     text = source.text
-    if paths and not (is_json(source) or source.path.lower().endswith(FILES)):
-        message = "a command's options are for you to change; its YAML or JSON would be edited"
-        raise ExpressError(f"{source.path}: {message}")
-    if paths:
+    if paths := _in_own_words(found, settings, tool):
+        if not (is_json(source) or source.path.lower().endswith(FILES)):
+            message = "a command's options are for you to change; its YAML or JSON would be edited"
+            raise ExpressError(f"{source.path}: {message}")
         editor = JsonEditor if is_json(source) else YamlEditor
         text = editor(source.path, source.text).changed(paths)
-    made = SourceText(path=source.path, text=text, beside={**source.beside, **beside})
-    if not tool.is_own:
-        refuse(source.path, [*_unsaid(read(made, tool), strategy)])
-    return made
+    return SourceText(path=source.path, text=text, beside={**source.beside, **beside})
 
 
 def _in_own_words(
@@ -185,45 +172,32 @@ def _in_own_words(
 
 
 def _into_deepspeed(
-    source: SourceText, named: ParsedConfig, found: Mapping[str, Any], strategy: Strategy
+    source: SourceText,
+    named: ParsedConfig,
+    found: Mapping[str, Any],
+    context: Context,
+    strategy: Strategy,
 ) -> dict[str, str]:
     """The text of the DeepSpeed file that is named, with what changes in it, by its path.
 
-    A number there that is the strategy's already stays; "auto" is not brought in.
+    What is the strategy's already stays; "auto" is not brought in.
     """
-    numbers = (
-        strategy.micro_batch,
-        strategy.num_micro_batches,
-        strategy.dp * strategy.micro_batch * strategy.num_micro_batches,
-    )
-    same = dict(zip(BATCH_KEYS, numbers, strict=True))
+    micro, steps = strategy.micro_batch, strategy.num_micro_batches
+    same = {
+        deepspeed.MICRO: micro,
+        deepspeed.STEPS: steps,
+        deepspeed.TOTAL: strategy.dp * micro * steps,
+        "bf16.enabled": context.job.precision == "bf16",
+        "fp16.enabled": context.job.precision == "fp16",
+    }
     paths: dict[tuple[str, ...], Any] = {}
     for key, value in found.items():
         there = given(named.settings, key)
-        is_kept = value == "auto" and (there is None or as_whole(there) == same.get(key, object()))
-        if not is_kept:
+        if value != "auto" or there not in (None, same.get(key)):
             paths[path_of(named.settings, key)] = value
     text = source.beside.get(named.path)
     text = read_source(named.path).text if text is None else text
     return {named.path: JsonEditor(named.path, text).changed(paths)} if paths else {}
-
-
-def _unsaid(reading: ParsedConfig, strategy: Strategy) -> Iterator[str]:
-    """Yield what the file, read again, does not state of a strategy."""
-    yield from uneven_layers(strategy)
-    stated = {name: value.value for name, value in reading.decisions.items()}
-    for name in SEARCHED_FIELDS:
-        wanted = getattr(strategy, name)
-        # No key needs to say what follows from the others.
-        usual = wanted if name in ("dp", "etp", "placement") else FIELD_DEFAULTS[name]
-        if stated.get(name, usual) != wanted:
-            yield f"{name} {wanted}: no key of this file carries it, or another file does"
-    number, nowhere = strategy.num_micro_batches, "no key of this file carries it"
-    if stated.get("num_micro_batches", number) != number:
-        yield f"num_micro_batches {number}: {nowhere}"
-    is_recomputed = "recompute_layers_per_stage" in stated
-    if is_recomputed != (strategy.recompute == "full"):
-        yield f"recomputation {strategy.recompute}: {nowhere}"
 
 
 def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
@@ -235,26 +209,28 @@ def front_end(name: str) -> Format:
     """The format of TrainingArguments, or of a program that hands its files to Trainer."""
     tool = load_tool(name)
     left = (*_LEFT, "optim_known") if tool.optimizers else _LEFT
-    borrowed = {OWN: tuple(each for each in rule if each.name not in left)}
+    own: dict[str, Any] = {
+        "versions": tool.versions,
+        "emit": partial(_refuse, tool.program),
+        "rules": tuple(RULES.get(name, ())),
+        "borrowed": {OWN: tuple(each for each in rule if each.name not in left)},
+        "is_written": False,
+    }
+    if tool.is_own:
+        own = {"emit": emit, "rules": tuple(rule), "problems": problems, "launched": launched}
     return Format(
         name=name,
         title=tool.title,
         framework="accelerate",
-        versions="" if tool.is_own else tool.versions,
-        emit=emit if tool.is_own else partial(_refuse, tool.program),
         recognise=partial(recognise, tool=tool),
         read=partial(read, tool=tool),
-        rules=tuple(rule if tool.is_own else RULES.get(name, ())),
-        borrowed={} if tool.is_own else borrowed,
-        is_written=tool.is_own,
         write_into=partial(write_into, tool=tool),
         part=part,
         engine=engine,
-        launched=launched if tool.is_own else lambda reading, _: reading,
-        problems=problems if tool.is_own else lambda _: (),
         support=SUPPORT,
         trains=MODES,
         takes_adapters=tool.is_own,
+        **own,
     )
 
 

@@ -11,6 +11,7 @@ from planner.check.check import check_file
 from planner.check.fix import FixedFile, fix_file
 from planner.check.result import FileResult
 from planner.cli.app import app
+from planner.errors import ExpressError
 from planner.formats.format import read_source
 from planner.query.from_file import Request, read_assumed
 
@@ -219,3 +220,21 @@ def test_a_file_that_is_not_edited_is_not_said_to_lack_its_own_key() -> None:
     (found,) = check_file("job.toml", request).findings
     assert found.message.endswith("micro-batch 4 to 1")
     assert found.line == 5
+
+
+def test_a_name_in_place_of_a_file_is_not_edited() -> None:
+    Path("run.sh").write_text(
+        "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen3-32B --tuner_type full --deepspeed zero2 "
+        "--dataset a --per_device_train_batch_size 1 --gradient_accumulation_steps 2\n"
+    )
+    with pytest.raises(ExpressError, match="does not state zero_stage"):
+        fixed("run.sh")
+
+
+def test_what_agrees_in_the_named_file_stays() -> None:
+    own = {"bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1, "train_batch_size": 16}
+    put("args.yaml", ARGUMENTS, **own)
+    made = fixed("args.yaml")
+    assert made.fixed is not None
+    after = json.loads(made.fixed.beside["ds.json"])
+    assert after == {**AUTO, **own, "zero_optimization": {"stage": 3}}
