@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from planner.catalog.figures import Strict, validate
+from planner.documents.file import is_file, is_folder
 from planner.errors import InputError
 from planner.formats.format import Severity, read_source
 from planner.limits import MAX_BATCH
@@ -62,7 +63,7 @@ def settings_for(path: Path) -> Settings:
     for start in (path.absolute().parent, Path.cwd()):
         for folder in (start, *start.parents):
             for name in (OWN_FILE, "pyproject.toml"):
-                settings = _read(folder / name) if _exists(folder / name) else None
+                settings = _read(folder / name) if is_file(folder / name) else None
                 if settings is not None:
                     return settings.model_copy(update=dict(_beside(settings, folder)))
     return Settings()
@@ -92,13 +93,6 @@ def _beside(settings: Settings, folder: Path) -> Iterator[tuple[str, str]]:
 
     for name in ("model", "cluster"):
         argument = getattr(settings, name)
-        if argument is not None and _exists(folder / split_host_memory(argument)[0]):
+        path = folder / split_host_memory(argument or "")[0]
+        if argument is not None and (is_file(path) or is_folder(path)):
             yield name, str(folder / argument)
-
-
-def _exists(path: Path) -> bool:
-    """Return True if a file or folder exists; False if it cannot be accessed, or cannot exist."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False

@@ -35,7 +35,7 @@ BATCH_SCRIPT = "launch.sbatch"
 RUNTIME = "torch-distributed"
 # MaxLength of one argument in the type of a trainer.
 MAX_SCRIPT_BYTES = 65536
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
 TORCHRUN = (
     "torchrun",
     "--nnodes=${NNODES}",
@@ -55,28 +55,8 @@ class Allocation:
     is_exclusive: bool  # all accelerators of the nodes are used
 
 
-def host_problems(context: Context, strategy: Strategy) -> list[str]:
-    """Return why a plan's ranks do not fit on equal hosts in order; empty if they do."""
-    gpus, node = strategy.num_gpus, context.cluster.node
-    per_node, found = node.num_accelerators, list[str]()
-    if per_node > MOST_PER_HOST:
-        usual = node.accelerator.usual_node
-        hosts = f", such as {usual}" if usual else ""
-        found.append(
-            f"{node.name}: a launcher starts processes per host; given a node of {per_node} "
-            f"accelerators, a rack of several hosts; allowed are at most {MOST_PER_HOST}; "
-            f"plan with the rack's hosts as nodes (`planner show hardware`){hosts}"
-        )
-    if gpus > per_node and gpus % per_node:
-        found.append(
-            f"{node.name}: beyond one node whole nodes are launched; given {gpus} GPUs, "
-            f"allowed are at most {per_node} or a multiple of it"
-        )
-    return found
-
-
 def allocation_of(context: Context, strategy: Strategy) -> Allocation:
-    """Return the nodes of a plan that has no host_problems."""
+    """Return the nodes of a plan that a launcher can start."""
     gpus, per_node = strategy.num_gpus, context.cluster.node.num_accelerators
     return Allocation(
         num_nodes=max(1, gpus // per_node),
@@ -94,25 +74,18 @@ def job_name(context: Context) -> str:
 
 def quoted(word: str) -> str:
     """Quote a word for bash: ``${NAME}`` is replaced when the script runs, all else is literal."""
-    parts = _VARIABLE.split(word)
-    literals, names = parts[::2], parts[1::2]
-    if not names:
+    pieces = _VARIABLE.split(word)
+    if len(pieces) == 1:
         return shlex.quote(word)
-    pieces = [shlex.quote(literals[0]) if literals[0] else ""]
-    for name, literal in zip(names, literals[1:], strict=True):
-        pieces.append(f'"${{{name}}}"')
-        pieces.append(shlex.quote(literal) if literal else "")
-    return "".join(pieces)
+    # Every other piece is a variable.
+    return "".join(
+        f'"{piece}"' if at % 2 else shlex.quote(piece) for at, piece in enumerate(pieces) if piece
+    )
 
 
 def user_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Variables that the user fills in: those of a format that no launcher sets."""
     return {name: what for name, what in variables.items() if name not in LAUNCH_VARIABLES}
-
-
-def variables_in(words: Iterable[str]) -> set[str]:
-    """Names of the variables that words use."""
-    return {name for word in words for name in _VARIABLE.findall(word)}
 
 
 def command_lines(*parts: Iterable[str]) -> str:
@@ -164,11 +137,6 @@ need() {{
 
 def launch_script(emitted: Emitted, context: Context, strategy: Strategy) -> OutputFile:
     """The script that starts the processes of one node; other launchers call it."""
-    words = (*emitted.own_launcher, *emitted.command, *emitted.environment.values())
-    nobodys = variables_in(words) - {*emitted.variables, *LAUNCH_VARIABLES}
-    if nobodys:
-        # a defect of the format: nobody sets them
-        raise ValueError(f"variables without a meaning: {', '.join(sorted(nobodys))}")
     nodes = allocation_of(context, strategy)
     where = "this machine" if nodes.num_nodes == 1 else "every node"
     checks = "".join(key_lines(SCRIPT, each) for each in emitted.open_keys)
@@ -213,7 +181,21 @@ class Launcher:
 
     def problems(self, context: Context, strategy: Strategy) -> list[str]:
         """Return why the launcher cannot start such a plan; empty if it can."""
-        found, accelerator = host_problems(context, strategy), context.cluster.accelerator
+        gpus, node = strategy.num_gpus, context.cluster.node
+        per_node, accelerator, found = node.num_accelerators, node.accelerator, list[str]()
+        if per_node > MOST_PER_HOST:
+            usual = accelerator.usual_node
+            hosts = f", such as {usual}" if usual else ""
+            found.append(
+                f"{node.name}: a launcher starts processes per host; given a node of {per_node} "
+                f"accelerators, a rack of several hosts; allowed are at most {MOST_PER_HOST}; "
+                f"plan with the rack's hosts as nodes (`planner show hardware`){hosts}"
+            )
+        if gpus > per_node and gpus % per_node:
+            found.append(
+                f"{node.name}: beyond one node whole nodes are launched; given {gpus} GPUs, "
+                f"allowed are at most {per_node} or a multiple of it"
+            )
         if self.needs and not getattr(accelerator, self.needs):
             found.append(self.lacks.format(accelerator.name))
         return found

@@ -37,13 +37,17 @@ class OutsideError(InputError):
 class Content:
     """The words of a program, or of TrainingArguments."""
 
-    names: frozenset[str]  # Keys at the top
     places: Mapping[str, Located]  # every value by its path, joined by dots
     findings: tuple[Finding, ...] = ()
     num_gpus: Located | None = None
     accelerate: Located | None = None  # the file of Accelerate's that the launcher names
     open_keys: Mapping[str, Located] = field(default_factory=dict)  # Whose values the shell decides
     is_command: bool = False
+
+    @property
+    def names(self) -> set[str]:
+        """Keys at the top."""
+        return {key.partition(".")[0] for key in self.places}
 
 
 def is_json(source: SourceText) -> bool:
@@ -70,14 +74,9 @@ def is_script(source: SourceText, tool: FrontEnd) -> bool:
     if not tool.commands:
         options = {option[2:].replace("-", "_") for option in _OPTION.findall(source.text)}
         return is_of(tool, options)
-    heads = [words[-1] for words in tool.commands]
-    for line in source.text.splitlines():
-        if line.lstrip().startswith("#"):
-            continue
-        words = line.split()
-        if any(head in words or f"/{head}" in line for head in heads):
-            return True
-    return False
+    heads = "|".join(re.escape(words[-1]) for words in tool.commands)
+    likely = rf"(?m)^(?![ \t]*#).*?(/({heads})|(?<!\S)({heads})(?!\S))"
+    return re.search(likely, source.text) is not None
 
 
 def content_of(source: SourceText, tool: FrontEnd) -> Content:
@@ -103,11 +102,7 @@ def content_of(source: SourceText, tool: FrontEnd) -> Content:
     findings = [replace(each, severity=severity) for each in twice]
     if tool.is_own and is_json(source):
         findings += _no_plain_json(source)
-    return Content(
-        names=frozenset(path[0] for path in tree.members),
-        places=places,
-        findings=tuple(findings),
-    )
+    return Content(places=places, findings=tuple(findings))
 
 
 def _no_plain_json(source: SourceText) -> Iterator[Finding]:
@@ -137,7 +132,7 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     else:
         message = f"no command starts training with {tool.program}"
         raise InputError.single(source.path, "file", message)
-    under = Content(names=frozenset(), places={})
+    under = Content(places={})
     if file and not tool.is_own:
         under = _under(source, tool, file)
     # What options say holds over what the file says.
@@ -155,7 +150,6 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     named = own.get("config_file")
     environment = {**script.environment, **command.environment}
     return Content(
-        names=under.names | (given.keys() - open_keys.keys()),
         places=places,
         findings=under.findings,
         num_gpus=_processes(launcher, own, environment, lines),

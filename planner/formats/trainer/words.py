@@ -215,7 +215,7 @@ def _report_unknown(made: Translation, content: Content) -> None:
         }
     )
     for name, place in content.places.items():
-        if name not in content.names or name in known or name.startswith("_"):
+        if "." in name or name in known or name.startswith("_"):
             continue
         near = alike(name, known, 0.9)
         if near and not name.startswith(near) and not near.startswith(name):

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from contexts import context_of, strategy_of
 
-from planner.launchers.launcher import MAX_NAME, allocation_of, host_problems, job_name
+from planner.launchers.launcher import LAUNCHERS, MAX_NAME, allocation_of, job_name
+
+problems = LAUNCHERS["slurm"].problems
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,7 @@ def test_only_the_nodes_used_are_asked_for(
 ) -> None:
     plan = context_of(cluster=cluster), strategy_of(dp=gpus)
     found = allocation_of(*plan)
-    assert host_problems(*plan) == []
+    assert problems(*plan) == []
     assert (found.num_nodes, found.gpus_per_node) == (nodes, per_node)
     assert found.is_exclusive is exclusive
 
@@ -33,12 +35,12 @@ def test_only_the_nodes_used_are_asked_for(
     [("4xdgx-h100", 12, "given 12 GPUs"), ("1xgb200-nvl72", 72, "rack of several hosts")],
 )
 def test_ranks_without_equal_hosts_are_refused(cluster: str, gpus: int, words: str) -> None:
-    (problem,) = host_problems(context_of(cluster=cluster), strategy_of(dp=gpus))
+    (problem,) = problems(context_of(cluster=cluster), strategy_of(dp=gpus))
     assert words in problem
 
 
 def test_all_that_is_wrong_with_hosts_is_told() -> None:
-    assert len(host_problems(context_of(cluster="2xgb200-nvl72"), strategy_of(dp=100))) == 2
+    assert len(problems(context_of(cluster="2xgb200-nvl72"), strategy_of(dp=100))) == 2
 
 
 @pytest.mark.parametrize(

@@ -61,13 +61,6 @@ def test_the_same_plan_gives_the_same_bytes(made: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_a_variable_nobody_sets_is_a_defect(made: Any, name: str) -> None:
-    broken = replace(FAKE_EMITTED, command=("${SCRIPT}", "${FORGOTTEN}"))
-    with pytest.raises(ValueError, match="FORGOTTEN"):
-        made(name, emitted=broken)
-
-
-@pytest.mark.parametrize("name", LAUNCHERS)
 def test_scripts_parse(made: Any, written: Any, bash: Any, name: str) -> None:
     files = made(name)
     folder = written(tuple(files.values()))

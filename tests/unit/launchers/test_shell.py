@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.formats.format import UserKey
-from planner.launchers.launcher import check_lines, command_lines, key_lines, quoted, variables_in
+from planner.launchers.launcher import check_lines, command_lines, key_lines, quoted
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
@@ -40,10 +40,6 @@ def test_a_variable_inside_a_word_is_replaced_by_any_value(
 def test_parts_and_options_start_lines() -> None:
     text = command_lines(("run", "--a=1"), ("x", "--b", "2", "3"))
     assert text == "run \\\n  --a=1 \\\n  x \\\n  --b 2 3"
-
-
-def test_variables_of_words_are_found() -> None:
-    assert variables_in(["a${B}c${D}", "$E", "${1}"]) == {"B", "D"}
 
 
 @pytest.mark.parametrize("value", [None, ""])
