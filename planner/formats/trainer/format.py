@@ -142,7 +142,7 @@ def write_into(
         named = [each for each in before.named if each.format == "deepspeed"]
         if section is DEEPSPEED and of_file:
             refuse(source.path, [] if named else ["deepspeed names a file that is not read"])
-            beside = _into_deepspeed(source, named[0], of_file, context, strategy)
+            beside = _into_deepspeed(named[0], of_file, context, strategy)
     text = source.text
     if paths := _in_own_words(found, settings, tool):
         if not (is_json(source) or source.path.lower().endswith(FILES)):
@@ -150,7 +150,7 @@ def write_into(
             raise ExpressError(f"{source.path}: {message}")
         editor = JsonEditor if is_json(source) else YamlEditor
         text = editor(source.path, source.text).changed(paths)
-    return SourceText(path=source.path, text=text, beside={**source.beside, **beside})
+    return SourceText(path=source.path, text=text, beside=beside)
 
 
 def _in_own_words(
@@ -172,11 +172,7 @@ def _in_own_words(
 
 
 def _into_deepspeed(
-    source: SourceText,
-    named: ParsedConfig,
-    found: Mapping[str, Any],
-    context: Context,
-    strategy: Strategy,
+    named: ParsedConfig, found: Mapping[str, Any], context: Context, strategy: Strategy
 ) -> dict[str, str]:
     """The text of the DeepSpeed file that is named, with what changes in it, by its path.
 
@@ -195,9 +191,9 @@ def _into_deepspeed(
         there = given(named.settings, key)
         if value != "auto" or there not in (None, same.get(key)):
             paths[path_of(named.settings, key)] = value
-    text = source.beside.get(named.path)
-    text = read_source(named.path).text if text is None else text
-    return {named.path: JsonEditor(named.path, text).changed(paths)} if paths else {}
+    if not paths:
+        return {}
+    return {named.path: JsonEditor(named.path, read_source(named.path).text).changed(paths)}
 
 
 def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
