@@ -206,7 +206,9 @@ def _stated_in(reading: ParsedConfig) -> Stated:
     """Decisions by name, each with the file that states it where that is one that it names."""
     own_places = {**reading.left_open, **reading.decisions}
     found = {name: ("", place) for name, place in own_places.items()}
-    named = {each.key for each in reading.settings.values() if isinstance(each.value, str)}
+    # Keys that name a file, or turn on what it configures.
+    stated = reading.settings.values()
+    named = {each.key for each in stated if isinstance(each.value, str | bool)}
     for each in reading.named:
         for name, place in each.decisions.items():
             own = found.get(name)

@@ -49,12 +49,12 @@ class Start:
         What is assumed of the script or its launcher, and stays as ``origin`` has it, is not
         written.
         """
-        own, number = self.layout.context.job, self.num_gpus
-        sizes = {"num_gpus": number, "global_batch": own.global_batch, "seq_len": own.seq_len}
-        request = replace(self.job.request, **sizes)
-        asked = {name for name, each in self.reading.decisions.items() if each.key == ASSUME}
-        asked |= {"recompute"} if asked & {*POLICY_COUNT_FIELDS} else set()
-        unwritten = without(strategy, origin.strategy, asked | {*self.layout.assumes})
+        own, asked = self.layout.context.job, self.job.request
+        asked = replace(asked, num_gpus=self.num_gpus, seq_len=own.seq_len)
+        request = replace(asked, global_batch=own.global_batch)
+        assumed = {name for name, each in self.reading.decisions.items() if each.key == ASSUME}
+        assumed |= {"recompute"} if assumed & {*POLICY_COUNT_FIELDS} else set()
+        unwritten = without(strategy, origin.strategy, assumed | {*self.layout.assumes})
         source = self.kind.written_into(self.source, context, unwritten)
         reading = read_for(self.kind, self.kind.read(source), request)
         completed = completed_of(self.kind, reading, replace(self.job, request=request))

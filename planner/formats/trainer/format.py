@@ -12,9 +12,10 @@ from planner.cost.context import Context
 from planner.documents.edit import JsonEditor, YamlEditor, written
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError, InputError
+from planner.formats.accelerate import mapping as accelerate
 from planner.formats.accelerate.rows import others, section_for
 from planner.formats.adapters import adapter_files, adapter_lines
-from planner.formats.decision import changes, explained, lines_of, refuse, told
+from planner.formats.decision import changes, explained, lines_of, reasons, refuse, told
 from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import (
     Emitted,
@@ -47,6 +48,7 @@ from planner.spec.training import MODES
 FILE = "training_arguments.json"
 # What a repair may change in a program's own file; what shards is left as it is.
 CARRIED = (keys.BATCH, keys.STEPS, keys.CHECKPOINTING, keys.BLOCKS, keys.RESHARD, keys.OFFLOAD)
+_ENGINES = (keys.DEEPSPEED, keys.FSDP)
 # Rules of TrainingArguments of which programs take care themselves.
 _LEFT = (
     "mesh_is_no_mapping",
@@ -135,14 +137,7 @@ def write_into(
     if "optimizer" not in before.decisions and given(settings, keys.OPTIM) in keys.optimizers():
         found.pop(keys.OPTIM, None)
         found.pop(keys.ARGUMENTS, None)
-    beside: dict[str, str] = {}
-    if isinstance(given(settings, keys.DEEPSPEED), str):
-        inner = f"{keys.DEEPSPEED}."
-        of_file = {key.removeprefix(inner): found.pop(key) for key in [*found] if inner in key}
-        named = [each for each in before.named if each.format == "deepspeed"]
-        if section is DEEPSPEED and of_file:
-            refuse(source.path, [] if named else ["deepspeed names a file that is not read"])
-            beside = _into_deepspeed(named[0], of_file, context, strategy)
+    beside = _beside(before, found, section is DEEPSPEED, context, strategy)
     text = source.text
     if paths := _in_own_words(found, settings, tool):
         if not (is_json(source) or source.path.lower().endswith(FILES)):
@@ -151,6 +146,31 @@ def write_into(
         editor = JsonEditor if is_json(source) else YamlEditor
         text = editor(source.path, source.text).changed(paths)
     return SourceText(path=source.path, text=text, beside=beside)
+
+
+def _beside(
+    before: ParsedConfig,
+    found: dict[str, Any],
+    is_deepspeed: bool,
+    context: Context,
+    strategy: Strategy,
+) -> dict[str, str]:
+    """Texts of the files that are named, by path; what they carry is taken out of ``found``."""
+    texts: dict[str, str] = {}
+    if isinstance(given(before.settings, keys.DEEPSPEED), str):
+        inner = f"{keys.DEEPSPEED}."
+        of_file = {key.removeprefix(inner): found.pop(key) for key in [*found] if inner in key}
+        named = [each for each in before.named if each.format == "deepspeed"]
+        if is_deepspeed and of_file:
+            refuse(before.path, [] if named else ["deepspeed names a file that is not read"])
+            texts |= _into_deepspeed(named[0], of_file, context, strategy)
+    for each in before.named:
+        if each.format == "accelerate":
+            # What the launcher's file decides is not the arguments'.
+            for key in [key for key in found if key.startswith(_ENGINES)]:
+                del found[key]
+            texts |= _into_accelerate(each, context, strategy)
+    return texts
 
 
 def _in_own_words(
@@ -194,6 +214,23 @@ def _into_deepspeed(
     if not paths:
         return {}
     return {named.path: JsonEditor(named.path, read_source(named.path).text).changed(paths)}
+
+
+def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) -> dict[str, str]:
+    """The text of the launcher's file, with how states are split and where they live, by its path.
+
+    Precision, batch and recomputation are the arguments'.
+    """
+    section = accelerate.section_of(named.settings)
+    if section is None:
+        return {}
+    rows = [row for row in section.table if {*row.names} & {"zero_stage", "offload", "tp"}]
+    found = changes(rows, named.settings, lines_of(section.table, context, strategy))
+    if not found:
+        return {}
+    refuse(named.path, reasons(section.table, context, strategy))
+    paths = {path_of(named.settings, key): value for key, value in found.items()}
+    return {named.path: YamlEditor(named.path, read_source(named.path).text).changed(paths)}
 
 
 def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:

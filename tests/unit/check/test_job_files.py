@@ -238,3 +238,30 @@ def test_what_agrees_in_the_named_file_stays() -> None:
     assert made.fixed is not None
     after = json.loads(made.fixed.beside["ds.json"])
     assert after == {**AUTO, **own, "zero_optimization": {"stage": 3}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "after"),
+    [
+        ("DEEPSPEED", "deepspeed_config.zero_stage", "  zero_stage: 3\n"),
+        ("FSDP", "fsdp_config.fsdp_reshard_after_forward", "after_forward: true  # ours\n"),
+    ],
+)
+def test_the_launchers_file_is_changed_where_it_states_the_stage(
+    kind: str, key: str, after: str
+) -> None:
+    section = {
+        "DEEPSPEED": "deepspeed_config:\n  zero_stage: 2\n",
+        "FSDP": "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: false  # ours\n",
+    }[kind]
+    head = f"compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\n"
+    Path("launch.yaml").write_text(f"{head}{section}mixed_precision: bf16\nnum_processes: 8\n")
+    command = SCRIPT.replace("torchrun --nproc_per_node 8", "accelerate launch --config_file {}")
+    command = command.format("launch.yaml").replace(" --deepspeed ds.json", "")
+    Path("run.sh").write_text(command)
+    made = fixed("run.sh")
+    (change,) = made.answer.repaired[0].changes
+    assert (change.field, change.path, change.key) == ("zero_stage", "launch.yaml", key)
+    assert made.fixed is not None
+    assert made.fixed.text == command
+    assert after in made.fixed.beside["launch.yaml"]
