@@ -185,7 +185,7 @@ def plans_table(
         Column("" if names else "#", lambda p: ranks.get(id(p), ""), right=not names),
         *_layout_columns(every),
         ITERATION,
-        Column("vs\nfirst" if names else "vs\nfastest", change, spare=2),
+        Column("vs first" if names else "vs\nfastest", change, spare=2),
         Column("80 % interval", lambda p: range_text(p.estimate), spare=10),
         Column("tokens/s\n/GPU", lambda p: f"{p.estimate.tokens_per_s_per_gpu:,.0f}", spare=8),
         MFU,

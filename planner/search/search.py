@@ -145,7 +145,9 @@ def search(
         ties = _simplest(simple, goal, plans[0], top)
         layouts = {_layout(plan) for plan in ties}
         slower = [plan for plan in plans if _layout(plan) not in layouts][: top - len(ties)]
-        plans = (*ties, *sorted(slower, key=lambda plan: plan.iteration_s))
+        if goal.order != "fewest_gpus":
+            slower.sort(key=lambda plan: plan.iteration_s)
+        plans = (*ties, *slower)
         ladder = [_simplest(simple, FASTEST_AT_MOST, rung, 1)[0] for rung in ladder]
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)

@@ -5,7 +5,7 @@ docstring what users read. Rules stand by theme in ``rules_*.py``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from math import prod
 from string import Formatter
@@ -47,7 +47,7 @@ class Rule:
     name: str
     needs: tuple[str, ...]
     message: str
-    check: Check
+    check: Check = field(compare=False)
     allowed: Allowance | None = None
     only_prunes: bool = False  # Legal, but never worth searching
     offered_by: Offerer | None = None

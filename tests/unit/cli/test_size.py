@@ -184,7 +184,8 @@ def test_without_a_limit_the_fewest_gpus_that_hold_it(planner: Any) -> None:
     assert data["resident"]["gpus"] >= fewest
     assert data["resident"]["strategy"]["offload"] == "none"
     smaller = f"{fewest - 1}xrtx4090"
-    fits = planner("plan", "llama2-7b", smaller, *made[3:], "--top", "1", "--time-limit", "5")
+    same = (*made[3:], "--global-batch", "2048")
+    fits = planner("plan", "llama2-7b", smaller, *same, "--top", "1", "--time-limit", "5")
     assert fits.code == 3
 
 
