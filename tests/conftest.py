@@ -44,10 +44,12 @@ LONGEST = (
     "test_wheel.py",
     "test_published_layouts.py",
 )
+SLOW_SCREENS = ("like", "maximize", "sensitivity", "size", "train", "versus", "why", "widths")
 # What scripts/check leaves to --all: each claim here is also held by a quicker test of the gate.
 SLOW = (
     "property/",
     "validation/",
+    *(f"examples/test_screens.py::test_the_answer_says_so[{name}" for name in SLOW_SCREENS),
     "unit/test_docs.py::test_commands_run",
     "unit/test_notebook.py",
     "unit/test_skill.py::test_examples_run",
@@ -60,7 +62,6 @@ SLOW = (
     "unit/cli/test_fix_plan.py",
     "unit/cli/test_fix_script.py",
     "unit/cli/test_json_documents.py",
-    "unit/cli/test_like_file.py",
     "unit/cli/test_maximize_option.py",
     "unit/cli/test_plan.py::test_any_framework",
     "unit/cli/test_plan.py::test_the_suggested_number",

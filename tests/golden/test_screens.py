@@ -1,13 +1,9 @@
 """The first screen of every command is the whole answer on a terminal of 80 columns and 24 rows."""
 
-import io
 import shlex
-from contextlib import redirect_stderr, redirect_stdout
-from unittest.mock import patch
 
 import pytest
-
-from planner.cli.app import main
+from in_process import planner
 
 WIDTH, HEIGHT = 80, 24
 SHEET = "tests/golden/screens/zero2.json"
@@ -33,26 +29,13 @@ LONGER = {"why", "check-fix"}
 """Tables of causes and edits follow the verdict: what matters stands on the first screen."""
 
 
-def screen(command: str) -> str:
-    """What a terminal of 80 columns shows."""
-    text = io.StringIO()
-    with (
-        patch.dict("os.environ", {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}),
-        patch("sys.argv", ["planner", *shlex.split(command)]),
-        redirect_stdout(text),
-        redirect_stderr(io.StringIO()),
-        pytest.raises(SystemExit),
-    ):
-        main()
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
-
-
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_answer_fits_one_screen(name: str) -> None:
-    shown = screen(COMMANDS[name])
+def test_the_answer_fits_one_screen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    shown = planner(*shlex.split(COMMANDS[name])).out
     lines = [line for line in shown.splitlines() if not line.startswith(UNBROKEN)]
     assert lines
-    assert max(map(len, lines)) <= WIDTH
+    assert max(len(line.rstrip()) for line in lines) <= WIDTH
     assert "…" not in shown
     if name not in LONGER:
         assert len(shown.splitlines()) <= HEIGHT

@@ -2,18 +2,15 @@
 
 import json
 from functools import cache
-from typing import Any
 
 import pytest
+from in_process import planner
 
 from planner.answers.nothing_fits import NothingFits, explain_nothing
 from planner.answers.remedies import Remedy
 from planner.answers.whatif import Case
 from planner.query.query import Query
 from planner.query.resolve import resolve
-from tests.unit.cli.conftest import planner
-
-__all__ = ["planner"]
 
 QUESTIONS = {
     "a part of a node": ("llama2-7b", "1xrtx4090", "deepspeed", 2048, ()),
@@ -46,7 +43,7 @@ def typed(name: str, remedy: Remedy) -> list[str]:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_each_change_gives_the_plan_and_the_time_it_promises(name: str, planner: Any) -> None:
+def test_each_change_gives_the_plan_and_the_time_it_promises(name: str) -> None:
     found = nothing_of(name)
     assert len(found.remedies) >= 2
     for one in found.remedies:
@@ -72,7 +69,7 @@ def test_what_costs_nothing_comes_first_and_nodes_last() -> None:
     assert places[-1] == len(words) - 1
 
 
-def test_the_longest_sequence_that_fits_is_found_and_one_step_more_does_not(planner: Any) -> None:
+def test_the_longest_sequence_that_fits_is_found_and_one_step_more_does_not() -> None:
     options = [one.change.options for one in nothing_of("without offload").remedies]
     length = next(int(words[1]) for words in options if words[:1] == ("--seq-len",))
     model, cluster, framework, _, _ = QUESTIONS["without offload"]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import planner
 
 TRL = """\
 model_name_or_path: Qwen/Qwen2.5-0.5B
@@ -17,7 +18,7 @@ packing: {packing}
 
 
 @pytest.fixture
-def checked(planner: Any, tmp_path: Path) -> Any:
+def checked(tmp_path: Path) -> Any:
     def run(packing: str, *options: str) -> dict[str, Any]:
         path = tmp_path / "sft.yaml"
         path.write_text(TRL.format(packing=packing), encoding="utf-8")
@@ -59,7 +60,7 @@ def test_a_mean_alone_is_of_documents_as_the_file_batches_them(
 
 
 @pytest.mark.parametrize("text", ["many", "-3", "packed:", "whole:300", "5000", "1"])
-def test_a_mean_that_is_none_is_refused(text: str, planner: Any, tmp_path: Path) -> None:
+def test_a_mean_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "sft.yaml"
     path.write_text(TRL.format(packing="true"), encoding="utf-8")
     job = ("--model", "qwen2.5-0.5b", "--cluster", "1xdgx-h100")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from in_process import planner
 
 PLAN = (
     "plan",
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("fake_format")
 
 
 @pytest.fixture
-def saved(planner: Any, tmp_path: Path) -> Callable[..., str]:
+def saved(tmp_path: Path) -> Callable[..., str]:
     """Save a plan for the framework of the fake format."""
 
     def save(*options: str, framework: str = "deepspeed") -> str:
@@ -44,15 +45,13 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_without_a_folder_the_configuration_goes_to_standard_output(
-    planner: Any, saved: Any
-) -> None:
+def test_without_a_folder_the_configuration_goes_to_standard_output(saved: Any) -> None:
     run = planner("emit", saved(), "--to", "fake")
     assert (run.code, run.out) == (0, CONFIG)
     assert run.err == "note: this is config.json; --out writes more/extra.txt too\n"
 
 
-def test_a_folder_gets_everything(planner: Any, saved: Any, tmp_path: Path) -> None:
+def test_a_folder_gets_everything(saved: Any, tmp_path: Path) -> None:
     plan, out = saved(), tmp_path / "out"
     run = planner("emit", plan, "--to", "fake", "--out", str(out))
     assert (run.code, run.out) == (0, "")
@@ -71,7 +70,7 @@ def test_a_folder_gets_everything(planner: Any, saved: Any, tmp_path: Path) -> N
     ],
 )
 def test_every_launcher_writes_its_files_and_says_how_to_start(
-    planner: Any, saved: Any, tmp_path: Path, launcher: str, files: set[str]
+    saved: Any, tmp_path: Path, launcher: str, files: set[str]
 ) -> None:
     out = tmp_path / "out"
     run = planner("emit", saved(), "--to", "fake", "--out", str(out), "--launcher", launcher)
@@ -81,7 +80,7 @@ def test_every_launcher_writes_its_files_and_says_how_to_start(
     assert all(f"{name}`" in start for name in files or {"./launch.sh"})
 
 
-def test_the_readme_says_what_was_decided(planner: Any, saved: Any, tmp_path: Path) -> None:
+def test_the_readme_says_what_was_decided(saved: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     planner("emit", saved(), "--to", "fake", "--out", str(out))
     text = (out / "README.md").read_text()
@@ -96,7 +95,7 @@ def test_the_readme_says_what_was_decided(planner: Any, saved: Any, tmp_path: Pa
     assert "planned for" not in text
 
 
-def test_the_same_plan_gives_the_same_bytes(planner: Any, saved: Any, tmp_path: Path) -> None:
+def test_the_same_plan_gives_the_same_bytes(saved: Any, tmp_path: Path) -> None:
     plan = saved()
     for name in ("one", "two"):
         out = str(tmp_path / name)
@@ -105,7 +104,7 @@ def test_the_same_plan_gives_the_same_bytes(planner: Any, saved: Any, tmp_path: 
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_existing_files_are_kept_without_force(planner: Any, saved: Any, tmp_path: Path) -> None:
+def test_existing_files_are_kept_without_force(saved: Any, tmp_path: Path) -> None:
     plan, out = saved(), tmp_path / "out"
     out.mkdir()
     (out / "README.md").write_text("mine")
@@ -119,7 +118,7 @@ def test_existing_files_are_kept_without_force(planner: Any, saved: Any, tmp_pat
 
 
 def test_a_plan_the_format_cannot_express_ends_with_4_and_every_reason(
-    planner: Any, saved: Any, tmp_path: Path
+    saved: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "pipeline.yaml"
     run = planner("plan", "llama3-8b", "2xdgx-h100", "--fix", "pp=2", "--save", str(path))
@@ -132,7 +131,7 @@ def test_a_plan_the_format_cannot_express_ends_with_4_and_every_reason(
     assert not out.exists()
 
 
-def test_a_launcher_that_cannot_start_the_plan_ends_with_4(planner: Any, tmp_path: Path) -> None:
+def test_a_launcher_that_cannot_start_the_plan_ends_with_4(tmp_path: Path) -> None:
     path, out = tmp_path / "plan.yaml", tmp_path / "out"
     made = ("--framework", "deepspeed", "--fix", "pp=1", "--save", str(path))
     assert planner("plan", "llama3-8b", "1xhgx-h800", *made).code == 0
@@ -143,7 +142,7 @@ def test_a_launcher_that_cannot_start_the_plan_ends_with_4(planner: Any, tmp_pat
     assert not out.exists()
 
 
-def test_reasons_of_format_and_launcher_are_told_together(planner: Any, tmp_path: Path) -> None:
+def test_reasons_of_format_and_launcher_are_told_together(tmp_path: Path) -> None:
     path, out = tmp_path / "plan.yaml", tmp_path / "out"
     assert (
         planner("plan", "llama3-8b", "2xhgx-h800", "--fix", "pp=2", "--save", str(path)).code == 0
@@ -156,7 +155,7 @@ def test_reasons_of_format_and_launcher_are_told_together(planner: Any, tmp_path
     assert "h800-sxm" in reasons[2]
 
 
-def test_an_illegal_plan_is_bad_input(planner: Any, saved: Any, tmp_path: Path) -> None:
+def test_an_illegal_plan_is_bad_input(saved: Any, tmp_path: Path) -> None:
     content = yaml.safe_load(Path(saved()).read_text())
     content["strategy"]["num_micro_batches"] += 1
     path = tmp_path / "edited.yaml"
@@ -167,7 +166,7 @@ def test_an_illegal_plan_is_bad_input(planner: Any, saved: Any, tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
-def test_all_wrong_names_are_told_at_once(planner: Any, saved: Any) -> None:
+def test_all_wrong_names_are_told_at_once(saved: Any) -> None:
     run = planner("emit", saved(), "--to", "fkae", "--launcher", "slrum")
     assert run.code == 2
     assert run.err.splitlines()[0].startswith("command line::--to: unknown format 'fkae'; allowed")
@@ -176,16 +175,14 @@ def test_all_wrong_names_are_told_at_once(planner: Any, saved: Any) -> None:
     assert "command line::--launcher: unknown launcher 'slrum'" in run.err
 
 
-def test_a_file_for_a_folder_is_told_before_the_plan_is_read(planner: Any, tmp_path: Path) -> None:
+def test_a_file_for_a_folder_is_told_before_the_plan_is_read(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     run = planner("emit", "missing.yaml", "--to", "fake", "--out", str(tmp_path / "out"))
     assert run.code == 2
     assert "a folder is needed" in run.err
 
 
-def test_a_plan_for_another_framework_is_written_with_a_warning(
-    planner: Any, saved: Any, tmp_path: Path
-) -> None:
+def test_a_plan_for_another_framework_is_written_with_a_warning(saved: Any, tmp_path: Path) -> None:
     path, out = tmp_path / "other.yaml", tmp_path / "out"
     run = planner("plan", "llama3-8b", "2xdgx-h100", "--fix", "pp=1", "--save", str(path))
     assert run.code == 0
@@ -195,7 +192,7 @@ def test_a_plan_for_another_framework_is_written_with_a_warning(
     assert "**Planned for megatron, written for deepspeed" in (out / "README.md").read_text()
 
 
-def test_a_plan_is_made_and_written_in_one_step(planner: Any, saved: Any, tmp_path: Path) -> None:
+def test_a_plan_is_made_and_written_in_one_step(saved: Any, tmp_path: Path) -> None:
     plan, one, two = saved(), tmp_path / "one", tmp_path / "two"
     run = planner(*PLAN, "--emit", "fake", "--out", str(one), "--launcher", "slurm")
     assert run.code == 0, run.err
@@ -207,7 +204,7 @@ def test_a_plan_is_made_and_written_in_one_step(planner: Any, saved: Any, tmp_pa
         assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
-def test_files_in_the_way_are_told_before_a_search(planner: Any, tmp_path: Path) -> None:
+def test_files_in_the_way_are_told_before_a_search(tmp_path: Path) -> None:
     for name in ("README.md", "launch.sh"):
         (tmp_path / name).write_text("mine")
     run = planner(*PLAN, "--emit", "fake", "--out", str(tmp_path))
@@ -218,7 +215,7 @@ def test_files_in_the_way_are_told_before_a_search(planner: Any, tmp_path: Path)
     ]
 
 
-def test_a_given_framework_is_not_replaced(planner: Any, tmp_path: Path) -> None:
+def test_a_given_framework_is_not_replaced(tmp_path: Path) -> None:
     out = ("--emit", "fake", "--out", str(tmp_path / "out"))
     run = planner(
         "plan", "llama3-8b", "2xdgx-h100", "--fix", "pp=1", "--framework", "megatron", *out
@@ -227,9 +224,7 @@ def test_a_given_framework_is_not_replaced(planner: Any, tmp_path: Path) -> None
     assert "note: planned for megatron" in run.err
 
 
-def test_a_plan_made_but_not_expressed_is_shown_and_ends_with_4(
-    planner: Any, tmp_path: Path
-) -> None:
+def test_a_plan_made_but_not_expressed_is_shown_and_ends_with_4(tmp_path: Path) -> None:
     options = ("--framework", "megatron", "--emit", "fake", "--out", str(tmp_path / "out"))
     run = planner("plan", "llama3-8b", "2xdgx-h100", "--fix", "pp=2", *options)
     assert run.code == 4
@@ -237,25 +232,8 @@ def test_a_plan_made_but_not_expressed_is_shown_and_ends_with_4(
     assert not (tmp_path / "out").exists()
 
 
-def test_where_nothing_fits_nothing_is_written(planner: Any, tmp_path: Path) -> None:
+def test_where_nothing_fits_nothing_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run = planner("plan", "gpt3-175b", "1xl4", "--emit", "fake", "--out", str(out))
     assert run.code == 3
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--emit", "fake"), "--emit: writes files, which needs a folder; give --out DIR"),
-        (("--out", "x"), "--out: belongs to --emit, which is missing"),
-        (("--launcher", "slurm"), "--launcher: belongs to --emit, which is missing"),
-        (("--emit", "fkae", "--out", "x"), "--emit: unknown format 'fkae'"),
-    ],
-)
-def test_options_of_emit_that_lack_another_are_bad_input(
-    planner: Any, options: tuple[str, ...], message: str
-) -> None:
-    run = planner("plan", "llama3-8b", "2xdgx-h100", *options)
-    assert (run.code, run.out) == (2, "")
-    assert f"command line::{message}" in run.err

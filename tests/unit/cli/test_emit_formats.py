@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import planner
 
 from planner.answers.plan_file import load_plan
 from planner.formats.registry import load_format, written_names
@@ -16,7 +17,7 @@ SHOW = "#!/usr/bin/env bash\nprintf '%s\\0' \"$@\"\n"
 
 
 @pytest.fixture
-def saved(planner: Any, tmp_path: Path) -> Any:
+def saved(tmp_path: Path) -> Any:
     """The best plan on two nodes for a format's framework."""
 
     def save(name: str) -> Path:
@@ -43,7 +44,7 @@ def bash(script: Path, folder: Path, environment: dict[str, str]) -> Any:
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_format_is_written_and_its_scripts_parse(
-    planner: Any, saved: Any, tmp_path: Path, launcher: str
+    saved: Any, tmp_path: Path, launcher: str
 ) -> None:
     for name in written_names():
         out = tmp_path / "out" / name
@@ -56,7 +57,7 @@ def test_every_format_is_written_and_its_scripts_parse(
             assert (checked.returncode, checked.stderr) == (0, b""), script
 
 
-def test_every_format_starts_with_all_its_words(planner: Any, saved: Any, tmp_path: Path) -> None:
+def test_every_format_starts_with_all_its_words(saved: Any, tmp_path: Path) -> None:
     for name in written_names():
         plan, out = saved(name), tmp_path / "out" / name
         emitted = load_format(name).emit(*load_plan(plan)[:2])
@@ -86,7 +87,7 @@ def test_every_format_starts_with_all_its_words(planner: Any, saved: Any, tmp_pa
         assert {*re.findall(r"\$\{(\w+)\}", " ".join(own))} <= set(LAUNCH_VARIABLES)
 
 
-def test_a_format_that_is_only_read_is_refused_by_name(planner: Any, saved: Any) -> None:
+def test_a_format_that_is_only_read_is_refused_by_name(saved: Any) -> None:
     run = planner("emit", str(saved("megatron")), "--to", "axolotl")
     assert run.code == 2
     message = "axolotl is read, checked and repaired, not written; allowed are accelerate, bridge, "

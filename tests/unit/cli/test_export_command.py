@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from in_process import planner
 from page_text import read_page
 from plan_document import plan_document
 
@@ -29,7 +30,7 @@ def saved(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def written(planner: Any, tmp_path: Path) -> Callable[..., str]:
+def written(tmp_path: Path) -> Callable[..., str]:
     """Make a page and read it."""
 
     def write(*arguments: str) -> str:
@@ -63,36 +64,8 @@ def test_a_question_becomes_the_page_of_its_best_plan(written: Any) -> None:
     assert "megatron.args" not in page.text, "the files are those of the format asked for"
 
 
-def test_a_plan_has_its_own_question(planner: Any, saved: str, tmp_path: Path) -> None:
-    run = planner(
-        "export",
-        "--to",
-        "html",
-        saved,
-        "--tp",
-        "4",
-        "--seq-len",
-        "8k",
-        "-o",
-        str(tmp_path / "x.html"),
-    )
-    assert run.code == 2
-    assert [line.partition(": ")[0] for line in run.err.splitlines()] == [
-        "command line::--seq-len",
-        "command line::--tp",
-    ]
-
-
-def test_one_word_that_is_no_file_asks_for_the_cluster(planner: Any, tmp_path: Path) -> None:
-    run = planner("export", "--to", "html", "llama3-8b", "-o", str(tmp_path / "x.html"))
-    assert run.code == 2
-    assert "beside a model its cluster is needed" in run.err
-
-
 @pytest.mark.parametrize("target", ["html", "perfetto"])
-def test_files_are_replaced_only_with_force(
-    planner: Any, saved: str, tmp_path: Path, target: str
-) -> None:
+def test_files_are_replaced_only_with_force(saved: str, tmp_path: Path, target: str) -> None:
     out = tmp_path / "there"
     out.write_text("mine")
     alone = ("--no-search",) if target == "html" else ()
@@ -107,7 +80,7 @@ def test_files_are_replaced_only_with_force(
 @pytest.mark.parametrize("target", ["html", "perfetto"])
 @pytest.mark.parametrize("where", ["missing/x", "folder"])
 def test_targets_that_cannot_be_written_are_errors(
-    planner: Any, saved: str, tmp_path: Path, target: str, where: str
+    saved: str, tmp_path: Path, target: str, where: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     run = planner("export", "--to", target, saved, "-o", str(tmp_path / where), "--force")
@@ -117,7 +90,7 @@ def test_targets_that_cannot_be_written_are_errors(
 
 
 @pytest.mark.parametrize("target", ["html", "perfetto"])
-def test_plans_that_are_none_are_errors(planner: Any, tmp_path: Path, target: str) -> None:
+def test_plans_that_are_none_are_errors(tmp_path: Path, target: str) -> None:
     text = tmp_path / "no.yaml"
     text.write_text("a: &a [*a]\n")
     out = tmp_path / "x"
@@ -139,7 +112,7 @@ def test_paths_in_a_plan_are_text(saved: str, tmp_path: Path, written: Any) -> N
     assert "<img src=x>&amp;.yaml" in page.text
 
 
-def test_a_trace_is_json_of_one_iteration(planner: Any, saved: str, tmp_path: Path) -> None:
+def test_a_trace_is_json_of_one_iteration(saved: str, tmp_path: Path) -> None:
     out = tmp_path / "trace.json"
     run = planner("export", "--to", "perfetto", saved, "-o", str(out))
     assert (run.code, run.out) == (0, "")
@@ -155,9 +128,7 @@ def test_a_page_takes_every_option_of_a_question() -> None:
     assert not {"save", "space", "output_format"} & set(taken)
 
 
-def test_a_folder_for_astra_sim_has_a_trace_per_rank(
-    planner: Any, saved: str, tmp_path: Path
-) -> None:
+def test_a_folder_for_astra_sim_has_a_trace_per_rank(saved: str, tmp_path: Path) -> None:
     out = tmp_path / "astra"
     run = planner("export", saved, "--to", "astra-sim", "-o", str(out))
     assert (run.code, run.out) == (0, ""), run.err
@@ -169,30 +140,8 @@ def test_a_folder_for_astra_sim_has_a_trace_per_rank(
     assert planner("export", saved, "--to", "astra-sim", "-o", str(out), "--force").code == 0
 
 
-def test_a_folder_that_is_a_file_and_formats_that_are_none_are_errors(
-    planner: Any, saved: str, tmp_path: Path
-) -> None:
-    run = planner("export", saved, "--to", "astra-sim", "-o", saved, "--force")
-    assert run.code == 2
-    assert "is no folder" in run.err
-    run = planner("export", saved, "--to", "kineto", "-o", str(tmp_path / "x"))
-    assert run.code == 2
-    assert "perfetto" in run.err
-    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml"}
-
-
-def test_chakra_alone_is_the_traces(planner: Any, saved: str, tmp_path: Path) -> None:
+def test_chakra_alone_is_the_traces(saved: str, tmp_path: Path) -> None:
     out = tmp_path / "chakra"
     run = planner("export", saved, "--to", "chakra", "-o", str(out))
     assert (run.code, run.out) == (0, ""), run.err
     assert {path.name for path in out.iterdir()} == {f"trace.{n}.et" for n in range(16)}
-
-
-def test_options_of_the_page_are_refused_elsewhere(
-    planner: Any, saved: str, tmp_path: Path
-) -> None:
-    of_the_page = ("--top", "2", "--no-search", "--emit", "bridge", "--launcher", "slurm")
-    run = planner("export", saved, "--to", "perfetto", *of_the_page, "-o", str(tmp_path / "x"))
-    assert run.code == 2
-    for option in ("--top", "--no-search", "--emit", "--launcher"):
-        assert f"command line::{option}: belongs to --to html" in run.err

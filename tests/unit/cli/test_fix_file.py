@@ -2,16 +2,15 @@
 
 import json
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broken_files import BROKEN, CLUSTER, MODEL, BrokenFile
+from in_process import planner
 
 from planner.formats.format import Format
 
-Planner = Callable[..., Any]
 CASES = pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 
 
@@ -29,40 +28,38 @@ def put(broken: BrokenFile) -> Path:
     return path
 
 
-def fix(planner: Planner, broken: BrokenFile, *options: str) -> Any:
+def fix(broken: BrokenFile, *options: str) -> Any:
     job = ("--model", MODEL, "--cluster", CLUSTER)
     return planner("check", broken.name, "--fix", *job, *broken.options, *options)
 
 
-def check(planner: Planner, broken: BrokenFile, *options: str) -> Any:
+def check(broken: BrokenFile, *options: str) -> Any:
     job = ("--model", MODEL, "--cluster", CLUSTER, "--no-advice")
     return planner("check", broken.name, *job, *broken.options, *options)
 
 
 @CASES
-def test_after_apply_the_file_checks_clean_and_what_is_not_ours_stays(
-    planner: Planner, broken: BrokenFile
-) -> None:
+def test_after_apply_the_file_checks_clean_and_what_is_not_ours_stays(broken: BrokenFile) -> None:
     path = put(broken)
-    before = check(planner, broken)
+    before = check(broken)
     assert before.code == 1 or "note memory.fits" in before.out
-    run = fix(planner, broken, "--apply")
+    run = fix(broken, "--apply")
     assert (run.code, run.err) == (0, f"wrote the repair to {path}\n")
     after = path.read_text()
-    checked = check(planner, broken)
+    checked = check(broken)
     assert checked.code == 0, checked.out
     places = [after.index(text) for text in broken.foreign]
     assert places == sorted(places)
-    assert "Nothing is wrong" in fix(planner, broken).out
+    assert "Nothing is wrong" in fix(broken).out
 
 
 @CASES
 def test_without_apply_nothing_is_written_and_the_difference_is_shown(
-    planner: Planner, broken: BrokenFile, folder: Path
+    broken: BrokenFile, folder: Path
 ) -> None:
     path = put(broken)
     names = sorted(folder.iterdir())
-    run = fix(planner, broken, "--format", "json")
+    run = fix(broken, "--format", "json")
     assert run.code == 0
     assert path.read_text() == broken.text
     assert sorted(folder.iterdir()) == names
@@ -102,55 +99,53 @@ def changes_of(run: Any) -> list[tuple[str, Any, Any, str, int]]:
         ),
     ],
 )
-def test_changes_name_the_files_own_keys_and_lines(
-    planner: Planner, name: str, changes: list[Any]
-) -> None:
+def test_changes_name_the_files_own_keys_and_lines(name: str, changes: list[Any]) -> None:
     put(BROKEN[name])
-    assert changes_of(fix(planner, BROKEN[name], "--format", "json")) == changes
+    assert changes_of(fix(BROKEN[name], "--format", "json")) == changes
 
 
-def test_an_edited_copy_replaces_nothing_without_force(planner: Planner) -> None:
+def test_an_edited_copy_replaces_nothing_without_force() -> None:
     broken = BROKEN["megatron-memory"]
     path = put(broken)
     path.chmod(0o755)
-    assert fix(planner, broken, "--out", "new.sh").code == 0
+    assert fix(broken, "--out", "new.sh").code == 0
     assert path.read_text() == broken.text
     first = Path("new.sh").read_text()
     assert "--micro-batch-size 8 " not in first
     assert stat.S_IMODE(Path("new.sh").stat().st_mode) == 0o755
     Path("new.sh").write_text("mine")
-    refused = fix(planner, broken, "--out", "new.sh")
+    refused = fix(broken, "--out", "new.sh")
     assert refused.code == 2
     assert "--force" in refused.err
     assert Path("new.sh").read_text() == "mine"
-    assert fix(planner, broken, "--out", "new.sh", "--force").code == 0
+    assert fix(broken, "--out", "new.sh", "--force").code == 0
     assert Path("new.sh").read_text() == first
 
 
-def test_apply_keeps_permissions_line_ends_and_the_byte_order_mark(planner: Planner) -> None:
+def test_apply_keeps_permissions_line_ends_and_the_byte_order_mark() -> None:
     broken = BROKEN["trainer-memory"]
     path = Path(broken.name)
     path.write_bytes(b"\xef\xbb\xbf" + broken.text.replace("\n", "\r\n").encode())
     path.chmod(0o640)
-    assert fix(planner, broken, "--apply").code == 0
+    assert fix(broken, "--apply").code == 0
     data = path.read_bytes()
     assert data.startswith(b"\xef\xbb\xbf{\r\n")
     assert b'"learning_rate": 1e-4,\r\n' in data
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_sound_file_is_left_alone(planner: Planner) -> None:
+def test_a_sound_file_is_left_alone() -> None:
     broken = BROKEN["deepspeed-batch"]
     path = Path(broken.name)
     sound = broken.text.replace(": 5,", ": 8,")
     path.write_text(sound)
-    run = fix(planner, broken, "--apply")
+    run = fix(broken, "--apply")
     assert (run.code, run.err) == (0, f"{path} stays as it is\n")
     assert "Nothing is wrong: no error, every stage fits." in run.out
     assert path.read_text() == sound
 
 
-def test_settings_stand_in_for_options(planner: Planner) -> None:
+def test_settings_stand_in_for_options() -> None:
     put(BROKEN["bridge-degree"])
     Path("planner.toml").write_text(
         f'model = "{MODEL}"\ncluster = "{CLUSTER}"\nframework = "bridge"\n'
@@ -160,43 +155,43 @@ def test_settings_stand_in_for_options(planner: Planner) -> None:
     assert planner("check", "words.txt", "--no-advice").code == 0
 
 
-def test_the_jobs_numbers_come_before_the_files(planner: Planner) -> None:
+def test_the_jobs_numbers_come_before_the_files() -> None:
     """Half the GPUs and the batch, and a shorter sequence: all of it is written."""
     put(BROKEN["megatron-batch"])
     job = ("--gpus", "8", "--global-batch", "64", "--seq-len", "4096")
     broken = BROKEN["megatron-batch"]
-    assert fix(planner, broken, *job, "--apply").code == 0
+    assert fix(broken, *job, "--apply").code == 0
     text = Path(broken.name).read_text()
     for words in ("--nnodes 1", "--global-batch-size 64", "--seq-length 4096"):
         assert words in text
-    assert check(planner, broken, *job).code == 0
+    assert check(broken, *job).code == 0
 
 
-def test_what_no_layout_mends_is_left_and_named(planner: Planner) -> None:
+def test_what_no_layout_mends_is_left_and_named() -> None:
     broken = BROKEN["deepspeed-batch"]
     Path(broken.name).write_text(broken.text.replace("steps_per_print", "steps_per_prins"))
-    run = fix(planner, broken, "--apply")
+    run = fix(broken, "--apply")
     assert run.code == 1
     assert "Left as it is: no layout fixes it" in run.out
     assert '"steps_per_prins": 7,' in Path(broken.name).read_text()
-    checked = json.loads(check(planner, broken, "--format", "json").out)
+    checked = json.loads(check(broken, "--format", "json").out)
     assert [one["rule"] for one in checked["files"][0]["findings"]] == ["deepspeed.unknown_key"]
-    again = fix(planner, broken)
+    again = fix(broken)
     assert again.code == 1
     assert "The layout is legal and fits: nothing of it changes." in again.out
 
 
-def test_a_misspelt_decision_is_mended_by_hand_first(planner: Planner) -> None:
+def test_a_misspelt_decision_is_mended_by_hand_first() -> None:
     broken = BROKEN["deepspeed-memory"]
     text = broken.text.replace("zero_optimization", "zero_optimisation")
     Path(broken.name).write_text(text)
-    run = fix(planner, broken, "--apply")
+    run = fix(broken, "--apply")
     assert run.code == 2
     assert "nearly zero_optimization, which states a decision" in run.err
     assert Path(broken.name).read_text() == text
 
 
-def test_a_file_of_fsdp1_stays_one(planner: Planner) -> None:
+def test_a_file_of_fsdp1_stays_one() -> None:
     text = """\
 distributed_type: FSDP
 num_processes: 8
@@ -228,18 +223,18 @@ fsdp_config:
     ],
 )
 def test_what_cannot_be_read_or_meant_is_refused(
-    planner: Planner, name: str, old: str, new: str, options: tuple[str, ...], said: str
+    name: str, old: str, new: str, options: tuple[str, ...], said: str
 ) -> None:
     broken = BROKEN[name]
     Path(broken.name).write_text(broken.text.replace(old, new))
     before = Path(broken.name).read_text()
-    run = fix(planner, broken, *options)
+    run = fix(broken, *options)
     assert (run.code, run.out) == (2, "")
     assert said in run.err
     assert Path(broken.name).read_text() == before
 
 
-def test_a_batch_that_nothing_states_is_asked_for(planner: Planner) -> None:
+def test_a_batch_that_nothing_states_is_asked_for() -> None:
     text = "--module=llama3\n--config=llama3_8b\n--parallelism.pipeline_parallel_degree=64\n"
     Path("words.txt").write_text(text)
     run = planner("check", "words.txt", "--fix", "--cluster", CLUSTER, "--model", MODEL)
@@ -259,9 +254,7 @@ def test_a_batch_that_nothing_states_is_asked_for(planner: Planner) -> None:
 
 
 @pytest.mark.parametrize("command", [("check", "--no-advice"), ("check", "--fix"), ("repair",)])
-def test_what_is_assumed_holds_for_check_and_fix(
-    planner: Planner, command: tuple[str, ...]
-) -> None:
+def test_what_is_assumed_holds_for_check_and_fix(command: tuple[str, ...]) -> None:
     broken = BROKEN["deepspeed-batch"]
     Path(broken.name).write_text(broken.text.replace(": 5,", ": 8,"))
     job = ("--model", MODEL, "--cluster", CLUSTER, "--assume", "recompute=full")
@@ -270,14 +263,14 @@ def test_what_is_assumed_holds_for_check_and_fix(
     assert "nothing recomputed" not in run.out
 
 
-def test_model_and_cluster_are_asked_for(planner: Planner) -> None:
+def test_model_and_cluster_are_asked_for() -> None:
     put(BROKEN["bridge-degree"])
     run = planner("check", "words.txt", "--fix")
     assert run.code == 2
     assert "--model and --cluster needed, here or in planner.toml" in run.err
 
 
-def test_nothing_that_fits_ends_with_3_and_writes_nothing(planner: Planner) -> None:
+def test_nothing_that_fits_ends_with_3_and_writes_nothing() -> None:
     text = "model.tensor_model_parallel_size=8\ntrain.micro_batch_size=1\n"
     Path("words.txt").write_text(text)
     job = ("--cluster", "1xdgx-h100", "--model", "llama3.1-405b", "--global-batch", "128")
@@ -287,7 +280,7 @@ def test_nothing_that_fits_ends_with_3_and_writes_nothing(planner: Planner) -> N
     assert Path("words.txt").read_text() == text
 
 
-def test_what_the_format_cannot_say_ends_with_4(planner: Planner, demo_format: Format) -> None:
+def test_what_the_format_cannot_say_ends_with_4(demo_format: Format) -> None:
     text = "# demo\ntp 3\nzero 1\nmicro 1\nbatch 128\nsequence_parallel true\n"
     Path("run.demo").write_text(text)
     run = planner("check", "run.demo", "--fix", "--cluster", CLUSTER, "--model", MODEL, "--apply")
@@ -297,13 +290,11 @@ def test_what_the_format_cannot_say_ends_with_4(planner: Planner, demo_format: F
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_tables_stay_within_the_terminal(
-    planner: Planner, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_tables_stay_within_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     for name in ("deepspeed-memory", "accelerate-degree", "bridge-degree"):
         put(BROKEN[name])
-        out = fix(planner, BROKEN[name]).out.partition("What --apply changes")[0]
+        out = fix(BROKEN[name]).out.partition("What --apply changes")[0]
         assert max(map(len, out.splitlines())) <= width
 
 
@@ -318,7 +309,7 @@ num_processes: 8
 """
 
 
-def test_a_repair_keeps_the_engine_and_brings_decisions_only(planner: Planner) -> None:
+def test_a_repair_keeps_the_engine_and_brings_decisions_only() -> None:
     path = Path("accelerate.yaml")
     path.write_text(DEEPSPEED_SECTION)
     run = planner(
@@ -340,7 +331,7 @@ def test_a_repair_keeps_the_engine_and_brings_decisions_only(planner: Planner) -
     ],
 )
 def test_a_repair_states_no_defaults_and_no_precision_that_was_assumed(
-    planner: Planner, section: str, seq_len: str
+    section: str, seq_len: str
 ) -> None:
     text = (
         f"distributed_type: FSDP\nmixed_precision: 'no'\nnum_processes: 2\nfsdp_config:\n{section}"
@@ -359,9 +350,7 @@ IN_VARIABLES = {
 
 
 @pytest.mark.parametrize("line", IN_VARIABLES.values(), ids=IN_VARIABLES)
-def test_a_script_whose_command_line_nothing_seems_to_run_is_not_edited(
-    planner: Planner, line: str
-) -> None:
+def test_a_script_whose_command_line_nothing_seems_to_run_is_not_edited(line: str) -> None:
     path = Path("run.sh")
     path.write_text(f"CMD='torchrun --nproc-per-node 8 {line}'\nhand_on CMD\n")
     before = path.read_text()

@@ -8,11 +8,10 @@ import os
 import shlex
 import stat
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from in_process import planner
 
 from planner.formats.format import SourceText
 from planner.formats.megatron.format import options_in
@@ -101,9 +100,7 @@ def others_of(words: list[str]) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
-def test_a_repaired_script_hands_on_the_repair_and_all_else_unchanged(
-    planner: Callable[..., Any], text: str
-) -> None:
+def test_a_repaired_script_hands_on_the_repair_and_all_else_unchanged(text: str) -> None:
     script = Path("train.sh")
     script.write_text(f"#!/bin/bash\n{text}")
     before = [words_of(script, environment) for environment in ENVIRONMENTS]
@@ -118,7 +115,7 @@ def test_a_repaired_script_hands_on_the_repair_and_all_else_unchanged(
         assert checked.code == 0, checked.out
 
 
-def test_a_read_only_file_is_not_replaced(planner: Callable[..., Any]) -> None:
+def test_a_read_only_file_is_not_replaced() -> None:
     script = Path("train.sh")
     script.write_text(SCRIPTS["plain words"])
     script.chmod(stat.S_IRUSR)
@@ -128,7 +125,7 @@ def test_a_read_only_file_is_not_replaced(planner: Callable[..., Any]) -> None:
     assert script.read_text() == SCRIPTS["plain words"]
 
 
-def test_a_file_of_two_names_keeps_them(planner: Callable[..., Any]) -> None:
+def test_a_file_of_two_names_keeps_them() -> None:
     script = Path("train.sh")
     script.write_text(SCRIPTS["plain words"])
     Path("other.sh").hardlink_to(script)
@@ -137,7 +134,7 @@ def test_a_file_of_two_names_keeps_them(planner: Callable[..., Any]) -> None:
     assert "2 names (hard links)" in run.err
 
 
-def test_line_ends_of_windows_stay(planner: Callable[..., Any]) -> None:
+def test_line_ends_of_windows_stay() -> None:
     args = Path("train.args")
     words = f"{SHAPE} {BATCH} {LAYOUT}".replace(" --", "\n--")
     args.write_bytes(words.replace("\n", "\r\n").encode() + b"\r\n")
@@ -158,9 +155,7 @@ def test_line_ends_of_windows_stay(planner: Callable[..., Any]) -> None:
     assert data.count(b"\n") == data.count(b"\r\n") > 0
 
 
-def test_overrides_that_quotes_cannot_hold_are_said_not_written(
-    planner: Callable[..., Any],
-) -> None:
+def test_overrides_that_quotes_cannot_hold_are_said_not_written() -> None:
     script = Path("train.sh")
     text = (
         'CLI="model.tensor_model_parallel_size=1 train.global_batch_size=2048 '

@@ -2,9 +2,9 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
+from in_process import planner
 
 SMALL = ("plan", "llama3-8b", "1xdgx-h100", "--global-batch", "16")
 
@@ -14,7 +14,7 @@ def following(text: str) -> list[str]:
     return shlex.split(line.removeprefix("Next: "))
 
 
-def test_it_has_every_option_that_was_given_and_writes_files(planner: Any) -> None:
+def test_it_has_every_option_that_was_given_and_writes_files() -> None:
     run = planner(*SMALL, "--tp", "2", "--where", "pp==1", "--where", "cp==1", "-v")
     assert following(run.out) == [
         *("planner", "plan", "llama3-8b", "1xdgx-h100", "--global-batch", "16", "--tp", "2"),
@@ -22,26 +22,26 @@ def test_it_has_every_option_that_was_given_and_writes_files(planner: Any) -> No
     ]
 
 
-def test_it_runs(planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     command = following(planner(*SMALL, "--framework", "deepspeed", "--seq-len", "4k").out)
     assert planner(*command[1:]).code == 0
     assert (tmp_path / "run" / "ds_config.json").exists()
 
 
-def test_a_format_that_was_asked_for_stays(planner: Any) -> None:
+def test_a_format_that_was_asked_for_stays() -> None:
     assert following(planner(*SMALL, "--framework", "bridge").out)[-4:] == [
         *("--emit", "bridge", "--out", "run")
     ]
 
 
-def test_plans_without_files_are_saved(planner: Any) -> None:
+def test_plans_without_files_are_saved() -> None:
     command = following(planner(*SMALL, "--profile", "nanotron").out)
     assert command[-2:] == ["--save", "plan.yaml"]
 
 
 def test_written_files_are_checked_and_saved_plans_written(
-    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = following(planner(*SMALL, "--save", "plan.yaml").out)
@@ -51,9 +51,7 @@ def test_written_files_are_checked_and_saved_plans_written(
     assert planner(*checking[1:]).code == 0
 
 
-def test_what_is_there_is_not_in_the_way(
-    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_there_is_not_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     assert following(planner(*SMALL).out)[-1] == "run2"

@@ -1,9 +1,9 @@
 """``planner show hardware --from`` and ``--detect`` from files to plans."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from in_process import planner
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "hardware" / "positive"
 
@@ -22,7 +22,7 @@ def sample(*names: str) -> list[str]:
     ],
 )
 def test_the_file_written_can_be_planned_on_at_once(
-    planner: Any, tmp_path: Path, names: tuple[str, ...], gpus: str
+    tmp_path: Path, names: tuple[str, ...], gpus: str
 ) -> None:
     out = tmp_path / "found.yaml"
     run = planner("show", "hardware", "--from", *sample(*names), "--out", str(out))
@@ -34,7 +34,7 @@ def test_the_file_written_can_be_planned_on_at_once(
     assert gpus in " ".join(plan.out.split())
 
 
-def test_without_out_the_cluster_file_is_printed(planner: Any, tmp_path: Path) -> None:
+def test_without_out_the_cluster_file_is_printed(tmp_path: Path) -> None:
     run = planner("show", "hardware", "--from", *sample("l40s.smi.csv"))
     assert run.code == 0
     path = tmp_path / "printed.yaml"
@@ -42,7 +42,7 @@ def test_without_out_the_cluster_file_is_printed(planner: Any, tmp_path: Path) -
     assert planner("show", "hardware", str(path)).code == 0
 
 
-def test_files_stay_without_force(planner: Any, tmp_path: Path) -> None:
+def test_files_stay_without_force(tmp_path: Path) -> None:
     out = tmp_path / "c.yaml"
     out.write_text("mine")
     write = ("show", "hardware", "--from", *sample("l40s.smi.csv"), "--out", str(out))
@@ -52,47 +52,11 @@ def test_files_stay_without_force(planner: Any, tmp_path: Path) -> None:
     assert planner(*write, "--force").code == 0
 
 
-def test_problems_of_all_files_come_at_once(planner: Any, tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text("name, memory.total [MiB]\nA\n")
-    run = planner("show", "hardware", "--from", str(tmp_path / "bad.csv"), str(tmp_path / "none"))
-    assert run.code == 2
-    assert "bad.csv::line 2" in run.err
-    assert "none::file: no such file" in run.err
-    assert "Traceback" not in run.err
-
-
-def test_from_may_be_repeated(planner: Any) -> None:
-    smi, nodes = sample("dgx-h100.smi.csv", "slurm.sinfo.txt")
-    run = planner("show", "hardware", "--from", smi, "--from", nodes)
-    assert run.code == 0
-    assert "# Seen: 8 x h100-sxm; " in run.out
-    assert "count: 16" in run.out
-
-
 def test_detect_without_tools_ends_with_two_and_says_what_to_do(
-    planner: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     run = planner("show", "hardware", "--detect")
     assert (run.code, run.out) == (2, "")
     assert "nvidia-smi and sinfo not on PATH" in " ".join(run.err.split())
     assert "--from FILE" in run.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--accelerator", "h100"), "--accelerator: needs --detect or --from FILE"),
-        (("--out", "c.yaml"), "--out: needs --detect or --from FILE"),
-        (("h100", "nosuch"), "WORDS: 'nosuch' is the name of nothing"),
-        (("--detect", "dgx-h100"), "--detect takes no name; given dgx-h100"),
-        (("--from", "x", "--out", "c.txt"), "must be a name that ends in .yaml"),
-        (("--from", "x", "--out", "/nowhere/c.yaml"), "no writable folder"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    planner: Any, arguments: tuple[str, ...], message: str
-) -> None:
-    run = planner("show", "hardware", *arguments)
-    assert run.code == 2
-    assert message in run.err

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import planner
 
 MODEL = """\
 name: {name}
@@ -40,7 +41,7 @@ def model(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("name", [CODE, '"\\\\N{x}"', '"a\\nb"', '"\\e[2J"', "''", "x" * 101])
 def test_a_name_that_could_be_code_is_refused_at_the_door(
-    planner: Any, model: Any, tmp_path: Path, name: str
+    model: Any, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / "out"
     words = ("--framework", "torchtitan", "--emit", "torchtitan", "--out", str(out))
@@ -50,15 +51,7 @@ def test_a_name_that_could_be_code_is_refused_at_the_door(
     assert not out.exists()
 
 
-def test_a_level_of_a_network_has_a_name_of_plain_characters(planner: Any, tmp_path: Path) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text('node: dgx-h100\ncount: 2\nlevels: [{name: "`id`"}]\n')
-    run = planner("plan", "llama3-8b", str(path))
-    assert run.code == 2
-    assert "cluster.yaml::levels.0.name: must be a name of" in run.err
-
-
-def test_a_file_with_an_odd_name_gives_a_plain_one(planner: Any, model: Any) -> None:
+def test_a_file_with_an_odd_name_gives_a_plain_one(model: Any) -> None:
     path = Path(model()).rename(Path(model()).with_name("`id` $(x)é.yaml"))
     path.write_text(path.read_text().replace("name: small\n", ""))
     run = planner("plan", str(path), "1xdgx-h100", "--format", "json", "--top", "1")
@@ -67,7 +60,7 @@ def test_a_file_with_an_odd_name_gives_a_plain_one(planner: Any, model: Any) -> 
 
 
 @pytest.mark.parametrize("text", ["\x1b]0;title\x07", "\x1b[2J", "\u202e", "a\nb::c: d"])
-def test_control_characters_are_shown_escaped(planner: Any, tmp_path: Path, text: str) -> None:
+def test_control_characters_are_shown_escaped(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.yaml"
     path.write_text(f"{yaml_quoted(text)}: 1\nname: small\n")
     run = planner("plan", str(path), "1xdgx-h100")
@@ -80,7 +73,7 @@ def yaml_quoted(text: str) -> str:
     return '"' + text.encode("unicode_escape").decode() + '"'
 
 
-def test_texts_of_a_file_move_no_cursor_on_the_screen(planner: Any, tmp_path: Path) -> None:
+def test_texts_of_a_file_move_no_cursor_on_the_screen(tmp_path: Path) -> None:
     path = tmp_path / "megatron.args"
     path.write_text("--num-layers 32\n--tensor-model-parallel-size '\x1b[2J[/x]'\n")
     run = planner("check", str(path), "--model", "llama3-8b", "--cluster", "1xdgx-h100")
@@ -89,7 +82,7 @@ def test_texts_of_a_file_move_no_cursor_on_the_screen(planner: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("option", ["--save", "--out"])
-def test_links_in_a_circle_are_no_place_to_write(planner: Any, tmp_path: Path, option: str) -> None:
+def test_links_in_a_circle_are_no_place_to_write(tmp_path: Path, option: str) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     words = ("--emit", "megatron") if option == "--out" else ()
@@ -99,7 +92,7 @@ def test_links_in_a_circle_are_no_place_to_write(planner: Any, tmp_path: Path, o
 
 
 def test_nothing_is_left_behind_when_the_disk_is_full(
-    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = os.fdopen
 
@@ -127,6 +120,7 @@ DIGITS = "9" * 6000
         ("plan", "llama3-8b", "2xdgx-h100", "--tokens", "1T", "--deadline", f"{DIGITS}d"),
         ("plan", "llama3-8b", "2xdgx-h100", "--tokens", "9999999T"),
         ("plan", "llama3-8b", f"{DIGITS}xdgx-h100"),
+        ("why", "llama3-8b", "2xdgx-h100", "--fix", f"tp={DIGITS[:1900]}"),
         ("plan", "llama3-8b", f"2xdgx-h100@{DIGITS}GiB"),
         ("size", "llama3-8b", "dgx-h100", "--gpus", f"8..{DIGITS}"),
         ("memory", "llama3-8b", "2xdgx-h100", "--layers-per-stage", DIGITS),
@@ -134,9 +128,7 @@ DIGITS = "9" * 6000
     ],
     ids=lambda words: words[-1][:12],
 )
-def test_a_number_of_thousands_of_digits_is_an_error_of_the_input(
-    planner: Any, words: tuple[str, ...]
-) -> None:
+def test_a_number_of_thousands_of_digits_is_an_error_of_the_input(words: tuple[str, ...]) -> None:
     run = planner(*words)
     assert run.code == 2
     assert "internal error" not in run.err
@@ -152,23 +144,17 @@ def test_a_number_of_thousands_of_digits_is_an_error_of_the_input(
         ("moe", f"{{num_experts: {10**15}, top_k: 1, expert_ffn_size: 8}}"),
     ],
 )
-def test_a_count_no_model_has_is_refused(planner: Any, model: Any, key: str, value: object) -> None:
+def test_a_count_no_model_has_is_refused(model: Any, key: str, value: object) -> None:
     run = planner("plan", model(**{key: value}), "1xdgx-h100", "--time-limit", "5")
     assert run.code == 2
     assert f"model.yaml::{key}" in run.err
     assert "must be less than or equal to" in run.err
 
 
-def test_a_time_limit_holds_while_shapes_are_listed(planner: Any, model: Any) -> None:
+def test_a_time_limit_holds_while_shapes_are_listed(model: Any) -> None:
     words = ("--time-limit", "2", "--top", "1", "--format", "json")
     start = time.process_time()
     run = planner("plan", model(num_layers=1000), "2000xdgx-h100", *words)
     assert time.process_time() - start < 6.0
     assert run.code in (0, 3)
     assert run.code or not json.loads(run.out)["search"]["is_complete"]
-
-
-def test_a_domain_of_one_accelerator_has_collectives(planner: Any, tmp_path: Path) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text("node: dgx-h100\ncount: 2\noverrides: {scale_up_domain_accelerators: 1}\n")
-    assert planner("collective", "all-reduce", "1GB", str(path)).code == 0

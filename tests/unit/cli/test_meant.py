@@ -1,9 +1,9 @@
 """What is typed otherwise is read as it is meant, or refused with the command that works."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from in_process import planner
 
 from planner.cli.app import COMMANDS
 from planner.cli.meant import EXAMPLE_CLUSTER, EXAMPLE_MODEL
@@ -75,7 +75,7 @@ def test_words_are_read_as_a_command_and_its_arguments(typed: str, meant: str) -
     ],
 )
 def test_a_dead_end_names_the_command_that_works(
-    planner: Any, typed: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    typed: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = planner(*typed.format(Q=QUESTION).split())
@@ -83,12 +83,12 @@ def test_a_dead_end_names_the_command_that_works(
     assert run.err.splitlines()[-1] == f"try: planner {other.format(Q=QUESTION)}"
 
 
-def test_no_command_is_named_where_none_is_known(planner: Any) -> None:
+def test_no_command_is_named_where_none_is_known() -> None:
     for words in ("plan {Q} --plot", "why {Q} --nonsense", "show models --nonsense"):
         assert "try: " not in planner(*words.format(Q=QUESTION).split()).err
 
 
-def test_what_would_be_refused_again_is_not_named(planner: Any) -> None:
+def test_what_would_be_refused_again_is_not_named() -> None:
     run = planner("plan", *QUESTION.split(), "--framework", "megatorn", "--precision", "int8")
     assert len(run.err.splitlines()) == 2
 
@@ -97,5 +97,5 @@ def test_every_option_of_another_program_stands_in_one_table() -> None:
     assert not set(OF_CLUSTER) & {*SAME_OPTIONS, *UNKNOWN_OPTIONS}
 
 
-def test_the_examples_are_a_question(planner: Any) -> None:
+def test_the_examples_are_a_question() -> None:
     assert planner("plan", EXAMPLE_MODEL, EXAMPLE_CLUSTER, "--space").code == 0

@@ -1,13 +1,12 @@
 """``planner memory``: one configuration, as text and as JSON, and what it refuses."""
 
 import json
-import re
 from typing import Any
 
 import pytest
+from in_process import planner
 
 LAYOUT = ("memory", "llama3.1-70b", "4xdgx-h100", "--tp", "8", "--pp", "2")
-PROBLEM = re.compile(r"[^:]+::[^:]+: .+")
 
 
 def answer_of(run: Any) -> dict[str, Any]:
@@ -15,44 +14,7 @@ def answer_of(run: Any) -> dict[str, Any]:
     return answer
 
 
-def assert_refused(run: Any, *texts: str) -> None:
-    """Exit 2, nothing on standard output, problems as ``where::key: message``."""
-    assert run.code == 2
-    assert run.out == ""
-    assert "Traceback" not in run.err
-    lines = [line for line in run.err.splitlines() if not line.startswith("try: ")]
-    assert all(PROBLEM.fullmatch(line) for line in lines)
-    for text in texts:
-        assert text in run.err
-
-
-def test_text_shows_configuration_ledger_stages_and_savings(
-    planner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    run = planner(*LAYOUT, "-v")
-    assert (run.code, run.err) == (0, "")
-    assert "llama3.1-70b on 4xdgx-h100, sequences of 8192 tokens, bf16, megatron" in run.out
-    assert "32 GPUs: dp=2 tp=8 pp=2, ZeRO-1" in run.out
-    assert "note: sequence length 8192" in run.out
-    for heading in ("ledger of stage 0", "by stage", "What would save how much"):
-        assert heading in run.out
-    # 80 layers, 28672 / 8 columns of feed-forward, 40 layers x 2 micro-batches in flight.
-    assert "80 x [8,192 x 3,584] of 2 B" in run.out
-    assert "not possible here" in run.out
-    assert "ZeRO stage 2, ZeRO stage 3 (zero_stage_offered: megatron offers" in run.out
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_text_stays_within_the_terminal(
-    planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    for arguments in (LAYOUT, (*LAYOUT, "-v"), (*LAYOUT, "--all")):
-        assert max(len(line) for line in planner(*arguments).out.splitlines()) <= width
-
-
-def test_all_shows_every_item(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_shows_every_item(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     first = answer_of(planner(*LAYOUT, "--format", "json"))["stages"][0]["ledger"]
     short, long = planner(*LAYOUT, "-v").out, planner(*LAYOUT, "--all").out
@@ -61,7 +23,7 @@ def test_all_shows_every_item(planner: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(item["name"] in long for item in first)
 
 
-def test_json_ledgers_add_up_to_the_peaks(planner: Any) -> None:
+def test_json_ledgers_add_up_to_the_peaks() -> None:
     answer = answer_of(planner(*LAYOUT, "--format", "json"))
     assert len(answer["stages"]) == 2
     for stage in answer["stages"]:
@@ -84,9 +46,7 @@ def test_json_ledgers_add_up_to_the_peaks(planner: Any) -> None:
         (("--micro-batch", "2", "--recompute", "full"), "fits", 0),
     ],
 )
-def test_verdict_and_exit_code(
-    planner: Any, options: tuple[str, ...], verdict: str, code: int
-) -> None:
+def test_verdict_and_exit_code(options: tuple[str, ...], verdict: str, code: int) -> None:
     run = planner(*LAYOUT, *options, "--format", "json")
     answer = answer_of(run)
     assert (answer["verdict"], run.code) == (verdict, code)
@@ -94,7 +54,7 @@ def test_verdict_and_exit_code(
     assert f" GiB: {verdict}, " in planner(*LAYOUT, *options).out
 
 
-def test_the_margin_is_the_uncertainty_and_moves_no_byte(planner: Any) -> None:
+def test_the_margin_is_the_uncertainty_and_moves_no_byte() -> None:
     plain = answer_of(planner(*LAYOUT, "--format", "json"))
     given = answer_of(planner(*LAYOUT, "--format", "json", "--margin", "7.5"))
     assert given["uncertainty_bytes"] == pytest.approx(0.075 * given["hbm_bytes"])
@@ -102,7 +62,7 @@ def test_the_margin_is_the_uncertainty_and_moves_no_byte(planner: Any) -> None:
     assert given["peak_bytes"] == plain["peak_bytes"]
 
 
-def test_optimizers_without_states_take_less_and_set_the_zero_stage(planner: Any) -> None:
+def test_optimizers_without_states_take_less_and_set_the_zero_stage() -> None:
     found = {
         name: answer_of(planner(*LAYOUT, "--format", "json", "--optimizer", name))
         for name in ("adam", "muon", "sgd")
@@ -115,7 +75,7 @@ def test_optimizers_without_states_take_less_and_set_the_zero_stage(planner: Any
     assert [(i["name"], i["element_bytes"]) for i in states] == [("optimizer.master_weights", 4.0)]
 
 
-def test_recompute_modules_change_what_selective_saves(planner: Any) -> None:
+def test_recompute_modules_change_what_selective_saves() -> None:
     arguments = (*LAYOUT, "--recompute", "selective", "--format", "json")
     default = answer_of(planner(*arguments))
     whole = answer_of(planner(*arguments, "--recompute-modules", "core_attn,mlp"))
@@ -124,51 +84,10 @@ def test_recompute_modules_change_what_selective_saves(planner: Any) -> None:
     assert not [name for name in names if "mlp_activation" in name]
 
 
-@pytest.mark.parametrize(
-    ("options", "texts"),
-    [
-        (("--optimizer", "sgd", "--zero-stage", "1"), ("optimizer_runs_under_zero", "sgd under")),
-        (("--optimizer", "nope"), ("--optimizer: unknown optimizer 'nope'",)),
-        (("--framework", "torchtitan", "--optimizer", "sgd"), ("does not offer sgd",)),
-        (("--recompute-modules", "mlp,attn"), ("unknown modules 'attn' of megatron",)),
-        (("--layers-per-stage", "forty,forty"), ("--layers-per-stage: must be one whole number",)),
-        (("--layers-per-stage", "40,41"), ("must add up to 80 layers; given 81",)),
-        (
-            ("--framework", "deepspeed", "--zero-stage", "3"),
-            ("zero_stage_offered", "ZeRO 3 with pp 2", "deepspeed offers 0, 1 there"),
-        ),
-        (("--margin", "100"), ("below 100 percent",)),
-        (
-            ("--offload-activations", "some", "--offload-percent", "0"),
-            (
-                "--offload-activations: must be all, or a whole number of layers per stage; given",
-                "--offload-percent: must be from 1 to 100; given 0",
-            ),
-        ),
-        (("--offload-activations", "4"), ("megatron offers it: without pipelining",)),
-        (("--tp", "0", "--offload", "x"), ("--tp: must be from 1", "unknown offload 'x'")),
-        (("--framework", "megatronn"), ("unknown framework 'megatronn'",)),
-        (("--framework", "fsdp"), ("unknown framework 'fsdp'",)),
-    ],
-)
-def test_unusable_options_are_refused_by_name(
-    planner: Any, options: tuple[str, ...], texts: tuple[str, ...]
-) -> None:
-    assert_refused(planner(*LAYOUT, *options), *texts)
-
-
-def test_an_unknown_model_and_cluster_are_both_reported_with_near_names(planner: Any) -> None:
-    run = planner("memory", "lama3.1-70b", "4xdgx-h10")
-    assert_refused(run, "models::lama3.1-70b: unknown model", "llama3.1-70b", "dgx-h100")
-    assert run.err.splitlines()[2:] == ["try: planner explain llama3.1-70b 4xdgx-h100 memory"]
-
-
 WHOLE = ("memory", "llama3-8b", "1xdgx-h100", "--tp", "8", "--format", "json")
 
 
-def test_activations_offloaded_to_the_host_are_those_the_device_no_longer_keeps(
-    planner: Any,
-) -> None:
+def test_activations_offloaded_to_the_host_are_those_the_device_no_longer_keeps() -> None:
     kept, moved, some = (
         answer_of(planner(*WHOLE, *options))
         for options in ((), ("--offload-activations", "all"), ("--offload-activations", "8"))
@@ -183,9 +102,7 @@ def test_activations_offloaded_to_the_host_are_those_the_device_no_longer_keeps(
     assert moved["peak_bytes"] < some["peak_bytes"] < kept["peak_bytes"]
 
 
-def test_a_part_of_the_states_can_be_offloaded(
-    planner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_of_the_states_can_be_offloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     offload = ("--offload", "optimizer:host")
     whole = answer_of(planner(*WHOLE, *offload))

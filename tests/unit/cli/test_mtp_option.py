@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import planner
 
 from planner.answers.plan_file import read_plan
 from planner.cost.estimate import estimate
@@ -67,7 +68,7 @@ def test_what_cannot_be_trained_is_refused_by_name(changes: dict[str, Any], word
         asked(**changes)
 
 
-def test_a_saved_plan_keeps_them(planner: Any, tmp_path: Path) -> None:
+def test_a_saved_plan_keeps_them(tmp_path: Path) -> None:
     saved = tmp_path / "plan.yaml"
     words = ("plan", "glm-4.5-air", "8xdgx-h100", "--framework", "megatron")
     words += ("--global-batch", "64", "--seq-len", "4096", "--top", "1", "--fix", "pp=4,tp=1,ep=8")

@@ -5,9 +5,9 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from in_process import planner
 
 from planner.search.ranking.penalties import TIE_FRACTION
 
@@ -16,44 +16,11 @@ ALL_TABLES = {"plans", "ladder", "pareto"}
 SMALL = ("plan", "llama3-8b", "2xdgx-h100", "--global-batch", "64")
 
 
-def test_table_states_inputs_defaults_plans_ladder_costs_and_search(
-    planner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    run = planner("plan", "llama3-8b", "2xdgx-h100", "-v")
-    assert run.code == 0
-    assert "8.03B parameters" in run.out
-    assert "assumed: sequence length 8192" in run.out
-    assert "assumed: global batch 512 sequences" in run.out
-    assert "Best layouts on 16 GPUs" in run.out
-    assert ", then on fewer (proved under the model)" in run.out
-    assert "Fastest plan for each useful number of GPUs" not in run.out
-    assert "Plan 1 spends" in run.out
-    assert "proved optimal under the model" in run.out
-
-
-def test_the_frontier_is_shown_where_it_is_asked_for(planner: Any) -> None:
-    run = planner(*SMALL, "--frontier")
-    assert "Fastest plan for each useful number of GPUs (complete" in run.out
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_table_fits_the_terminal_and_truncates_nothing(
-    planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    for framework in ("megatron", "any"):
-        run = planner(*SMALL, "--framework", framework, "--tokens", "1T", "--frontier", "--all")
-        lines = [line for line in run.out.splitlines() if not line.startswith("Next: ")]
-        assert max(map(len, lines)) <= width
-        assert "…" not in run.out
-
-
-def test_no_colour_in_pipes(planner: Any) -> None:
+def test_no_colour_in_pipes() -> None:
     assert "\x1b[" not in planner(*SMALL).out
 
 
-def test_json_has_the_documented_shape(planner: Any) -> None:
+def test_json_has_the_documented_shape() -> None:
     answer = json.loads(planner(*SMALL, "--format", "json", "--top", "2").out)
     assert answer["schema_version"] == 2
     assert {
@@ -83,7 +50,7 @@ def test_json_has_the_documented_shape(planner: Any) -> None:
     assert search["gap"] == 0.0
 
 
-def test_plans_are_ranked_and_the_frontier_is_not_dominated(planner: Any) -> None:
+def test_plans_are_ranked_and_the_frontier_is_not_dominated() -> None:
     answer = json.loads(planner(*SMALL, "--format", "json", "--frontier").out)
     # Ties first, the simplest of them leading; then by time.
     fastest_s = min(plan["weighed_s"] for plan in answer["plans"])
@@ -100,7 +67,7 @@ def test_plans_are_ranked_and_the_frontier_is_not_dominated(planner: Any) -> Non
     assert all(later[1] < earlier[1] for earlier, later in itertools.pairwise(points))
 
 
-def test_rows_are_layouts_and_their_knobs_are_variants(planner: Any) -> None:
+def test_rows_are_layouts_and_their_knobs_are_variants() -> None:
     answer = json.loads(planner(*SMALL, "--format", "json").out)
     layouts = [tuple(plan["strategy"][name] for name in LAYOUT) for plan in answer["plans"]]
     assert len(set(layouts)) == len(layouts) == 5
@@ -113,7 +80,7 @@ def test_rows_are_layouts_and_their_knobs_are_variants(planner: Any) -> None:
             )
 
 
-def test_the_fastest_and_fewer_gpus_stand_beside_the_rows(planner: Any) -> None:
+def test_the_fastest_and_fewer_gpus_stand_beside_the_rows() -> None:
     answer = json.loads(planner(*SMALL, "--format", "json").out)
     first = answer["plans"][0]
     if answer["fastest"] is not None:
@@ -124,7 +91,7 @@ def test_the_fastest_and_fewer_gpus_stand_beside_the_rows(planner: Any) -> None:
     assert answer["pareto"] == []
 
 
-def test_csv_has_one_row_per_plan(planner: Any) -> None:
+def test_csv_has_one_row_per_plan() -> None:
     for options, tables in (((), {"plans", "ladder"}), (("--frontier",), ALL_TABLES)):
         text = planner(*SMALL, "--format", "csv", *options).out
         rows = list(csv.DictReader(io.StringIO(text)))
@@ -132,14 +99,14 @@ def test_csv_has_one_row_per_plan(planner: Any) -> None:
         assert all(float(row["iter_time_s"]) > 0 for row in rows)
 
 
-def test_batch_in_tokens_equals_batch_in_sequences(planner: Any) -> None:
+def test_batch_in_tokens_equals_batch_in_sequences() -> None:
     arguments = ("plan", "gpt3-xl", "1xdgx-a100-640", "--format", "json")
     by_tokens = json.loads(planner(*arguments, "--global-batch-tokens", "1048576").out)
     by_sequences = json.loads(planner(*arguments, "--global-batch", "512").out)
     assert by_tokens["plans"][0]["strategy"] == by_sequences["plans"][0]["strategy"]
 
 
-def test_any_framework_ranks_across_frameworks(planner: Any, tmp_path: Path) -> None:
+def test_any_framework_ranks_across_frameworks(tmp_path: Path) -> None:
     tiny = tmp_path / "m.yaml"
     tiny.write_text(
         "num_layers: 2\nhidden_size: 1024\nnum_heads: 2\nvocab_size: 32000\nmax_seq_len: 2048\n"
@@ -161,48 +128,7 @@ def test_any_framework_ranks_across_frameworks(planner: Any, tmp_path: Path) -> 
     assert sum(one != other for one, other in itertools.pairwise(frameworks[leading:])) > 1
 
 
-def test_every_problem_is_reported_at_once_and_exits_2(planner: Any) -> None:
-    run = planner(
-        "plan", "lama3-8b", "2xdgx-h10", "--framework", "megatronn", "--precision", "fp7",
-        "--global-batch", "0", "--tokens", "lots",
-    )  # fmt: skip
-    assert run.code == 2
-    lines = run.err.splitlines()
-    assert len(lines) == 6
-    assert all("::" in line for line in lines)
-    assert "llama3-8b" in run.err
-    assert "dgx-h100" in run.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--global-batch", "8", "--global-batch-tokens", "4M"), "contradicts"),
-        (("--seq-len", "0"), "from 1 to"),
-        (("--global-batch-tokens", "4Q"), "not a count"),
-        (("--global-batch-tokens", "10"), "less than one sequence"),
-        (("--margin", "100"), "below 100 percent"),
-        (("--precision", "fp8"), "no fp8 matrix rate"),
-        (("--imbalance", "20"), "gpt3-xl has no experts"),
-        (("--imbalance", "-1"), "from 0 to 10000 percent; given -1"),
-    ],
-)
-def test_unusable_options_exit_2(planner: Any, arguments: tuple[str, ...], message: str) -> None:
-    run = planner("plan", "gpt3-xl", "1xdgx-a100-640", *arguments)
-    assert run.code == 2
-    assert message in run.err
-
-
-def test_nothing_fits_exits_3_with_limit_missing_bytes_and_nearest_changes(planner: Any) -> None:
-    run = planner("plan", "gpt3-175b", "1xdgx-a100-640")
-    assert run.code == 3
-    assert "of HBM per GPU" in run.err
-    assert "more of HBM per GPU needed on stage" in run.err
-    assert "8 more GPUs (2xdgx-a100-640)" in run.err
-    assert run.out == ""
-
-
-def test_the_suggested_number_of_nodes_is_the_smallest_that_fits(planner: Any) -> None:
+def test_the_suggested_number_of_nodes_is_the_smallest_that_fits() -> None:
     batch = ("--global-batch", "512")
     suggested = planner("plan", "llama3.1-405b", "1xdgx-h100", *batch).err
     nodes = int(re.search(r"\((\d+)xdgx-h100\)", suggested)[1])  # type: ignore[index]
@@ -210,7 +136,7 @@ def test_the_suggested_number_of_nodes_is_the_smallest_that_fits(planner: Any) -
     assert planner("plan", "llama3.1-405b", f"{nodes - 1}xdgx-h100", *batch).code == 3
 
 
-def test_saved_plan_explains_and_is_never_overwritten(planner: Any, tmp_path: Path) -> None:
+def test_saved_plan_explains_and_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "best.yaml"
     assert planner(*SMALL, "--save", str(path)).code == 0
     first = path.read_text()
@@ -227,22 +153,20 @@ def test_saved_plan_explains_and_is_never_overwritten(planner: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", ["missing/best.yaml", "."])
-def test_unwritable_output_is_refused_before_the_search(
-    planner: Any, tmp_path: Path, place: str
-) -> None:
+def test_unwritable_output_is_refused_before_the_search(tmp_path: Path, place: str) -> None:
     run = planner(*SMALL, "--save", str(tmp_path / place), "--force")
     assert run.code == 2
     assert "--save" in run.err
 
 
-def test_the_busiest_rank_of_experts_needs_memory(planner: Any) -> None:
+def test_the_busiest_rank_of_experts_needs_memory() -> None:
     layout = ("memory", "mixtral-8x7b", "4xdgx-h100", "--pp", "4", "--ep", "8", "--format", "json")
     balanced, usual = (planner(*layout, *more) for more in (("--imbalance", "0"), ()))
     peaks = [json.loads(run.out)["peak_bytes"] for run in (balanced, usual)]
     assert peaks[0] < peaks[1] < 1.15 * peaks[0]
 
 
-def test_model_and_cluster_files_work(planner: Any, tmp_path: Path) -> None:
+def test_model_and_cluster_files_work(tmp_path: Path) -> None:
     model, cluster = tmp_path / "m.yaml", tmp_path / "c.yaml"
     model.write_text(
         "num_layers: 8\nhidden_size: 1024\nnum_heads: 16\nvocab_size: 32000\nmax_seq_len: 2048\n"
@@ -255,30 +179,14 @@ def test_model_and_cluster_files_work(planner: Any, tmp_path: Path) -> None:
     assert any("hbm_gib" in note for note in answer["inputs"]["assumed"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("llama3-8b", "99999999999999999999xdgx-h100"), "1 to 10,000,000"),
-        (("llama3-8b", "1xdgx-h100", "--global-batch", "9" * 30), "to 1,000,000,000"),
-        (("llama3-8b", "1xdgx-h100", "--seq-len", "9" * 30), "to 100,000,000"),
-    ],
-)
-def test_absurd_sizes_are_refused_at_once(
-    planner: Any, arguments: tuple[str, ...], message: str
-) -> None:
-    run = planner("plan", *arguments)
-    assert run.code == 2
-    assert message in run.err
-
-
-def test_devices_are_not_replaced_by_plan_files(planner: Any) -> None:
+def test_devices_are_not_replaced_by_plan_files() -> None:
     run = planner(*SMALL, "--save", "/dev/null", "--force")
     assert run.code == 2
     assert "no regular file" in run.err
     assert not Path("/dev/null").is_file()
 
 
-def test_a_link_is_followed_when_saving(planner: Any, tmp_path: Path) -> None:
+def test_a_link_is_followed_when_saving(tmp_path: Path) -> None:
     target, link = tmp_path / "target.yaml", tmp_path / "link.yaml"
     target.write_text("old")
     link.symlink_to(target)
@@ -287,9 +195,7 @@ def test_a_link_is_followed_when_saving(planner: Any, tmp_path: Path) -> None:
     assert "schema_version" in target.read_text()
 
 
-def test_the_placement_is_shown_and_can_be_chosen(planner: Any, tmp_path: Path) -> None:
-    usual = planner(*SMALL, "--placement", "tp-cp-ep-dp-pp", "-v")
-    assert "Rank order tp-cp-ep-dp-pp (inside out): " in usual.out
+def test_the_placement_is_shown_and_can_be_chosen(tmp_path: Path) -> None:
     # Without a choice every order is searched, and the fastest plan's is shown.
     first = json.loads(planner(*SMALL, "--format", "json").out)["plans"][0]
     assert (
@@ -301,10 +207,3 @@ def test_the_placement_is_shown_and_can_be_chosen(planner: Any, tmp_path: Path) 
     assert placements <= {"tp-cp-ep-pp-dp"}
     assert "placement: tp-cp-ep-pp-dp" in path.read_text()
     assert planner("explain", str(path), "time").code == 0
-
-
-def test_a_placement_no_framework_offers_is_refused(planner: Any) -> None:
-    run = planner(*SMALL, "--framework", "deepspeed", "--placement", "tp-cp-ep-pp-dp")
-    assert run.code == 2
-    assert run.err.startswith("command line::--placement: ")
-    assert "allowed tp-cp-ep-dp-pp, any" in run.err

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from in_process import planner
 
 from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
 from planner.spec.traits import OverlapTraits
@@ -33,7 +34,7 @@ def answer_of(run: Any) -> dict[str, Any]:
     return answer
 
 
-def test_a_setting_changes_the_plan_and_the_answer_says_so(planner: Any) -> None:
+def test_a_setting_changes_the_plan_and_the_answer_says_so() -> None:
     plain = answer_of(planner(*SMALL, "--format", "json"))
     slow = answer_of(planner(*SMALL, *SLOW, "--format", "json"))
     added = slow["plans"][0]["iter_time_s"] - plain["plans"][0]["iter_time_s"]
@@ -43,19 +44,7 @@ def test_a_setting_changes_the_plan_and_the_answer_says_so(planner: Any) -> None
     assert slow["assumptions"][0]["traits"] == {"overheads": {"step_overhead_s": 10.0}}
 
 
-def test_a_profile_is_the_one_planned_for(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    run = planner(*SMALL, "--profile", "classic", "-v")
-    assert "fp16" not in run.out.splitlines()[0]
-    assert "megatron classic" in run.out.splitlines()[0]
-    assert "assumes megatron classic: Megatron-LM of 2020-22; " in run.out
-    assert "unfused attention, dropout" in run.out
-    answer = answer_of(planner(*SMALL, "--profile", "classic", "--format", "json"))
-    assert answer["inputs"]["profiles"] == ["classic"]
-    assert answer["assumptions"][0]["software"]["attention"] == "unfused attention"
-
-
-def test_memory_takes_both_too(planner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_takes_both_too(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = answer_of(planner(*MEMORY, "--format", "json"))
     setting = ("--set", "traits.overheads.workspace_bytes=2e9")
     more = answer_of(planner(*MEMORY, *setting, "--format", "json", "--profile", "bridge"))
@@ -71,7 +60,7 @@ def test_memory_takes_both_too(planner: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_saved_plan_keeps_profile_and_settings(
-    planner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "best.yaml"
     options = ("--profile", "bridge", *SLOW, "--set", "traits.support.zero_stages=[1]")
@@ -91,9 +80,7 @@ def test_a_saved_plan_keeps_profile_and_settings(
     assert "given" in item.split("traits.overheads.step_overhead_s")[1].splitlines()[0]
 
 
-def test_a_plan_file_with_unusable_traits_is_refused_by_its_keys(
-    planner: Any, tmp_path: Path
-) -> None:
+def test_a_plan_file_with_unusable_traits_is_refused_by_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "best.yaml"
     assert planner(*SMALL, "--save", str(path)).code == 0
     data = yaml.safe_load(path.read_text())
@@ -115,9 +102,7 @@ def test_a_plan_file_with_unusable_traits_is_refused_by_its_keys(
 
 
 @pytest.mark.parametrize("command", [SMALL, MEMORY])
-def test_all_problems_of_software_options_come_at_once(
-    planner: Any, command: tuple[str, ...]
-) -> None:
+def test_all_problems_of_software_options_come_at_once(command: tuple[str, ...]) -> None:
     run = planner(
         *command, "--profile", "brige", "--precision", "fp7",
         "--set", "traits.overlap.tensor_parallel=0.5",
@@ -127,16 +112,7 @@ def test_all_problems_of_software_options_come_at_once(
     assert run.err.splitlines() == PROBLEMS
 
 
-def test_any_framework_plans_for_those_that_have_the_profile(planner: Any) -> None:
-    run = planner(*SMALL, "--framework", "any", "--profile", "megatron", "--format", "json")
-    inputs = answer_of(run)["inputs"]
-    assert inputs["frameworks"] == ["deepspeed"]
-    assert (
-        "left out, without profile megatron: megatron, torchtitan, accelerate" in inputs["assumed"]
-    )
-
-
-def test_a_profile_no_framework_has_is_refused_with_those_of_each(planner: Any) -> None:
+def test_a_profile_no_framework_has_is_refused_with_those_of_each() -> None:
     run = planner(*SMALL, "--framework", "any", "--profile", "brige")
     assert run.code == 2
     assert [line.partition(";")[0] for line in run.err.splitlines()] == [
@@ -144,7 +120,7 @@ def test_a_profile_no_framework_has_is_refused_with_those_of_each(planner: Any) 
     ]
 
 
-def test_recompute_modules_that_save_nothing_are_noted(planner: Any) -> None:
+def test_recompute_modules_that_save_nothing_are_noted() -> None:
     arguments = ("--recompute-modules", "mlp,moe_act", "--format", "json")
     note = (
         "recompute module moe_act saves nothing: the layers of gpt3-xl keep no tensor that it "
@@ -156,27 +132,13 @@ def test_recompute_modules_that_save_nothing_are_noted(planner: Any) -> None:
         assert [text for text in notes if "saves nothing" in text] == [note]
 
 
-def test_a_profile_is_named_where_another_framework_would_fit(planner: Any) -> None:
-    run = planner("plan", "llama3.1-405b", "1xdgx-h100", "--profile", "bridge")
-    assert run.code == 3
-    assert "--framework deepspeed --profile current " in run.err
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_frameworks_lists_every_profile_within_the_terminal(
-    planner: Any, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    run = planner("show", "frameworks", "--all")
-    assert run.code == 0
-    lines = run.out.splitlines()
-    assert max(map(len, lines)) <= width
-    assert "…" not in run.out
+def test_every_profile_is_listed() -> None:
+    lines = planner("show", "frameworks", "--all").out.splitlines()
     rows = {tuple(line.split()[:2]) for line in lines}
     assert rows >= {(name, profile) for name in FRAMEWORKS for profile in profile_names(name)}
 
 
-def test_a_profile_shows_every_trait_as_set_takes_it_with_its_source(planner: Any) -> None:
+def test_a_profile_shows_every_trait_as_set_takes_it_with_its_source() -> None:
     run = planner("show", "frameworks", "megatron/bridge", "--all")
     assert "megatron, profile bridge: NeMo and Megatron-Bridge recipes" in run.out
     assert "traits.states.gradient_reduce_bytes=2  (current: 4)\n" in run.out
@@ -184,16 +146,3 @@ def test_a_profile_shows_every_trait_as_set_takes_it_with_its_source(planner: An
     shown = [line.partition("  ")[0] for line in run.out.splitlines() if line[:7] == "traits."]
     options = [part for text in shown for part in ("--set", text)]
     assert planner(*MEMORY, *options).code == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("megatro", "frameworks::megatro: unknown framework 'megatro'; did you mean megatron?"),
-        ("megatron/brige", "did you mean bridge?"),
-    ],
-)
-def test_unknown_frameworks_and_profiles_exit_2(planner: Any, name: str, message: str) -> None:
-    run = planner("show", "frameworks", name)
-    assert run.code == 2
-    assert message in run.err

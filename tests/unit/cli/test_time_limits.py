@@ -1,11 +1,10 @@
 """``--time-limit`` holds on every command that searches, and what it cut is said."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from in_process import planner
 
 SPARE_S = 60.0
 """Beside the limit: start-up, the first search's enumeration, explanations, a slow machine."""
@@ -29,9 +28,7 @@ ARGS = (
     ],
     ids=["why", "scaling", "size"],
 )
-def test_a_search_ends_in_time_and_says_that_it_was_cut(
-    planner: Callable[..., Any], words: tuple[str, ...], said: str
-) -> None:
+def test_a_search_ends_in_time_and_says_that_it_was_cut(words: tuple[str, ...], said: str) -> None:
     start = time.monotonic()
     run = planner(*words, "--time-limit", "0.5")
     assert time.monotonic() - start < SPARE_S
@@ -40,7 +37,7 @@ def test_a_search_ends_in_time_and_says_that_it_was_cut(
 
 
 def test_a_repair_ends_in_time_and_says_that_it_was_cut(
-    planner: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "planner.toml").write_text("")
@@ -62,14 +59,7 @@ def test_a_repair_ends_in_time_and_says_that_it_was_cut(
     assert "time limit" not in whole.out
 
 
-@pytest.mark.parametrize("command", ["why", "size", "sensitivity"])
-def test_a_time_limit_is_seconds(planner: Callable[..., Any], command: str) -> None:
-    run = planner(command, "llama3-8b", "1xdgx-h100", "--time-limit", "-1")
-    assert run.code == 2
-    assert "--time-limit: must be seconds above 0" in run.err
-
-
-def test_a_word_that_no_message_could_show_is_refused(planner: Callable[..., Any]) -> None:
+def test_a_word_that_no_message_could_show_is_refused() -> None:
     run = planner("plan", "llama3-8b", f"{'9' * 3000}xdgx-h100")
     assert run.code == 2
     assert "has 3,009 characters; at most 2,000 are allowed" in run.err

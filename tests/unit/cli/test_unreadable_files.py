@@ -2,11 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from in_process import planner
 
 COMMANDS = {
     "model": ["plan", "{file}", "1xdgx-h100"],
@@ -21,7 +20,7 @@ MAX_SECONDS = 5.0  # Modules that are loaded first included
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop", *TEXTS])
 def test_a_file_that_cannot_be_read_is_an_input_error(
-    planner: Callable[..., Any], tmp_path: Path, command: list[str], kind: str
+    tmp_path: Path, command: list[str], kind: str
 ) -> None:
     path = tmp_path / "file.yaml"
     if kind == "pipe":

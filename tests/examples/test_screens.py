@@ -1,0 +1,98 @@
+"""What commands say: every case of screens/ is a command line and texts of its answer.
+
+A case has a ``run`` (a command line; white space in texts counts as one space) with
+
+- ``exit``: its code, 0 if none is given
+- ``first``: what it starts with
+- ``out``, ``err``, ``lacks``: texts on standard output, in the messages, in neither
+- ``lines``: how many messages there are, but for a last one of what to type instead
+- ``columns``: widths of terminals, where no line is wider and no text is cut
+- ``json``: values of the answer to ``--format json``, by their paths
+
+or a ``start`` with ``refused``: the rest of wrong command lines, and what the messages say. All of
+them end with code 2, nothing on standard output and a line ``where::key: message`` of each problem;
+a last one may be ``try: COMMAND``.
+``files`` lie in the folder that commands run in; ``plan`` has one more, plan.yaml, with these
+decisions.
+"""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from in_process import Run, planner
+from plan_document import plan_document
+
+EXAMPLES = Path(__file__).parent
+FILES = sorted((EXAMPLES / "screens").glob("*.yaml"))
+CASES = {
+    f"{path.stem}: {claim}": case
+    for path in FILES
+    for claim, case in yaml.safe_load(path.read_text(encoding="utf-8")).items()
+}
+KEYS = {"run", "exit", "first", "out", "err", "lacks", "lines", "columns", "json"}
+KEYS |= {"start", "refused", "files", "plan"}
+PROBLEM = re.compile(r"[^:]+::[^:]+: .+|note: .+")
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def said(line: str) -> Run:
+    return planner(*shlex.split(line.replace("{examples}", str(EXAMPLES))))
+
+
+def assert_texts(case: dict[str, Any], answer: Run) -> None:
+    out, err = (" ".join(text.split()) for text in (answer.out, answer.err))
+    assert answer.code == case.get("exit", 0), out + err
+    assert (out or err).startswith(case.get("first", "").strip())
+    for place, texts in ((out, "out"), (err, "err")):
+        for text in listed(case.get(texts, [])):
+            assert text.strip() in place
+    for text in listed(case.get("lacks", [])):
+        assert text not in out + err
+    lines = [line for line in answer.err.splitlines() if not line.startswith("try: ")]
+    assert len(lines) == case.get("lines", len(lines))
+
+
+def assert_width(answer: Run, width: int) -> None:
+    lines = [line for line in answer.out.splitlines() if not line.startswith("Next: ")]
+    assert max(map(len, lines)) <= width
+    assert "…" not in answer.out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    assert set(case) <= KEYS
+    monkeypatch.chdir(tmp_path)
+    if "plan" in case:
+        Path("plan.yaml").write_text(yaml.safe_dump(plan_document(**case["plan"])))
+    for file, text in case.get("files", {}).items():
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).write_text(text)
+    if "run" in case and "columns" not in case:
+        assert_texts(case, said(case["run"]))
+    for width in listed(case.get("columns", [])):
+        monkeypatch.setenv("COLUMNS", str(width))
+        answer = said(case["run"])
+        assert_texts(case, answer)
+        assert_width(answer, width)
+    for rest, messages in case.get("refused", {}).items():
+        answer = said(f"{case['start']} {rest}")
+        assert_texts({"exit": 2, "err": messages, **case}, answer)
+        lines = answer.err.splitlines()
+        if lines[-1].startswith("try: planner "):
+            lines.pop()
+        assert lines[0].startswith("Usage: ") or all(map(PROBLEM.match, lines)), answer.err
+        assert answer.out == ""
+    for path, value in case.get("json", {}).items():
+        found = json.loads(said(f"{case['run']} --format json").out)
+        for key in path.split("."):
+            found = found[int(key) if isinstance(found, list) else key]
+        assert found == value
