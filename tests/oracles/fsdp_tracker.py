@@ -35,6 +35,7 @@ from torch.distributed._tools.mod_tracker import ModTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torchtitan_start import stub_kernels
 
 SHARDS = 8
 STEPS = 3
@@ -233,20 +234,6 @@ def build_accelerate(case: Any, mesh: DeviceMesh) -> tuple[nn.Module, torch.Tens
             loss.backward()
 
     return model, tokens, step
-
-
-def stub_kernels() -> None:
-    """Empty stand-in for torchtitan's Triton kernels, which need the GPU's compiler to import."""
-    name = "torchtitan.distributed.minimal_async_ep.kernels"
-    stub: Any = types.ModuleType(name)
-
-    def anything(attribute: str) -> Callable[..., None]:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
-        return lambda *_, **__: None
-
-    stub.__getattr__ = anything
-    sys.modules[name] = stub
 
 
 class FusedNorm(torch.autograd.Function):

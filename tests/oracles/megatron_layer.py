@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-import types
 import typing
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from megatron_model import replace_triton_modules
 from saved_tensors import (
     EXPERT_FFN,
     FFN,
@@ -70,19 +70,9 @@ def prepare(megatron: Path) -> None:
     """Make Megatron-Core importable and runnable on a CPU."""
     import typing_extensions
 
-    class Kernels(types.ModuleType):
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return object
-
     if not hasattr(typing, "override"):
         typing.override = typing_extensions.override  # type: ignore[attr-defined]
-    sys.modules["triton"] = None  # type: ignore[assignment]
-    for path in (megatron / "megatron" / "core").rglob("*.py"):
-        if re.search(r"^(import|from) triton\b", path.read_text(encoding="utf-8"), re.MULTILINE):
-            name = ".".join(path.relative_to(megatron).with_suffix("").parts)
-            sys.modules[name] = Kernels(name)
+    replace_triton_modules(megatron)
     sys.path.insert(0, str(megatron))
     torch.cuda.Stream = type("Stream", (), {"__init__": lambda *_, **__: None})  # type: ignore
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]

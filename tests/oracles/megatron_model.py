@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import traceback
 import types
@@ -25,6 +24,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from starts import Starts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,46 +63,24 @@ class RankCase:
         return (self.stage * self.ep + self.expert_rank) * self.tp + self.tensor_rank
 
 
-class MegatronRanks:
+class MegatronRanks(Starts):
     """A running counter; ask it with :meth:`count`."""
 
+    program = __file__
+
     def __init__(self, megatron: Path, log: IO[str]) -> None:
-        self._log = log
+        super().__init__(megatron, log)
         self._answers: dict[str, dict[str, int]] = {}
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", __file__, str(megatron)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
 
     def count(self, case: RankCase) -> dict[str, int]:
         """Parameters on the rank by tensor, names without layer and expert numbers."""
         question = json.dumps(asdict(case))
         if question not in self._answers:
-            self._answers[question] = self._ask(question)
+            answer = self.ask(question)
+            if "error" in answer:
+                raise RuntimeError(answer["error"])
+            self._answers[question] = answer["parameters"]
         return self._answers[question]
-
-    def _ask(self, question: str) -> dict[str, int]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(question + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the Megatron process ended:\n{Path(self._log.name).read_text()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer["parameters"]
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(timeout=60)
 
 
 def replace_triton_modules(megatron: Path) -> None:

@@ -7,7 +7,6 @@ fixed, a profile of the framework that trains, and ``--set`` for what the traini
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from starts import free_port
 
 import planner
 from planner.answers.base import Plan
@@ -252,12 +252,6 @@ def planned(case: Case, plan: Plan, whole: Plan) -> Figures:
     )
 
 
-def _port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
-
-
 def train(
     cases: Mapping[str, Case], folder: Path, *, steps: int, sizes: Mapping[str, int], limit_s: float
 ) -> dict[str, list[dict[str, Any]]]:
@@ -275,7 +269,7 @@ def train(
         }
         for name, case in cases.items()
     }
-    content = {"sizes": sizes, "runs": runs, "port": _port()}
+    content = {"sizes": sizes, "runs": runs, "port": free_port()}
     (folder / "cases.json").write_text(json.dumps(content))
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     log = folder / "log.txt"

@@ -6,6 +6,7 @@ import io
 import json
 import linecache
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -45,9 +46,13 @@ class Starts:
 
     def start(self, case: Case) -> dict[str, Any]:
         """What comes of it: ``error`` and ``stage``, or the degrees it starts with."""
+        return self.ask(json.dumps(asdict(case)))
+
+    def ask(self, question: str) -> dict[str, Any]:
+        """The answer to one line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(case)) + "\n")
+        self._process.stdin.write(question + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
@@ -61,6 +66,12 @@ class Starts:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(timeout=60)
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
 
 
 @contextmanager

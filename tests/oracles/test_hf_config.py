@@ -12,242 +12,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 
 from planner.catalog.hf.family import families
 from planner.catalog.models import load_model
 from planner.layers.parameters import count_parameters
 
 Given = Mapping[str, Any]
+CONFIGS = yaml.safe_load(Path(__file__).with_name("hf_variants.yaml").read_text(encoding="utf-8"))
+VARIANTS: Mapping[str, list[Given]] = CONFIGS["variants"]
+WRAPPERS: Mapping[str, Given] = CONFIGS["wrappers"]
+REFUSED_SHAPES: Mapping[str, list[Given]] = CONFIGS["refused"]
+GROUPED: Given = CONFIGS["bases"]["grouped"]
 
-SMALL: Given = {
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "vocab_size": 120,
-}
-GROUPED: Given = {**SMALL, "intermediate_size": 96, "num_key_value_heads": 2}
-UNPADDED: Given = {**GROUPED, "pad_token_id": None}
-"""Of classes whose padding token is beyond a small vocabulary."""
-GROUPED_DELTA: Given = {
-    **SMALL,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 12,
-}
-DELTA_MIXTURE: Given = {**GROUPED_DELTA, "num_experts": 6, "num_experts_per_tok": 2}
-HYBRID: Given = {
-    "hidden_size": 64,
-    "vocab_size": 120,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "intermediate_size": 96,
-    "mamba_num_heads": 4,
-    "mamba_head_dim": 16,
-    "n_groups": 2,
-    "ssm_state_size": 8,
-    "n_routed_experts": 4,
-    "moe_intermediate_size": 24,
-    "moe_shared_expert_intermediate_size": 40,
-}
-FOUR_KINDS = ["sliding_attention", "full_attention"] * 2
-VARIANTS: Mapping[str, tuple[Given, ...]] = {
-    "arcee": ({}, {**GROUPED, "mlp_bias": True}, {**GROUPED, "attention_bias": True}),
-    "bert": ({}, {**SMALL, "intermediate_size": 100}, {**SMALL, "type_vocab_size": 1}),
-    "bloom": ({}, {**SMALL, "tie_word_embeddings": False}),
-    "deepseek_v2": (
-        {"num_experts_per_tok": 6},
-        {**GROUPED, "num_experts_per_tok": 2, "q_lora_rank": None, "first_k_dense_replace": 1},
-        {**GROUPED, "num_experts_per_tok": 2, "attention_bias": True, "n_shared_experts": 3},
-        {**GROUPED, "num_experts_per_tok": 2, "first_k_dense_replace": 4},
-        {**GROUPED, "num_experts_per_tok": 2, "v_head_dim": 32, "kv_lora_rank": 48},
-    ),
-    "deepseek_v3": (
-        {},
-        {**GROUPED, "n_routed_experts": 16, "q_lora_rank": None, "tie_word_embeddings": True},
-        {**GROUPED, "n_routed_experts": 16, "attention_bias": True, "first_k_dense_replace": 0},
-        {**GROUPED, "num_mtp_layers": 2, "moe_intermediate_size": 24},
-    ),
-    "deepseek_v32": (
-        {},
-        {**GROUPED, "n_routed_experts": 16, "index_n_heads": 4, "index_head_dim": 16},
-    ),
-    "glm_moe_dsa": (
-        {},
-        {**GROUPED, "n_routed_experts": 16, "index_n_heads": 2, "first_k_dense_replace": 1},
-    ),
-    "ernie4_5_moe": (
-        {},
-        {**GROUPED, "moe_num_experts": 6, "moe_num_shared_experts": 0},
-        {**GROUPED, "moe_num_experts": 6, "moe_layer_start_index": 2, "moe_intermediate_size": 24},
-    ),
-    "falcon": (
-        {},
-        {**SMALL, "bias": True, "multi_query": False, "parallel_attn": False},
-        {**SMALL, "new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 100},
-        {**SMALL, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1},
-        {**SMALL, "new_decoder_architecture": True, "parallel_attn": False, "alibi": True},
-        {**SMALL, "num_ln_in_parallel_attn": 2, "tie_word_embeddings": False},
-    ),
-    "gemma": (
-        {},
-        {**GROUPED, "head_dim": 16, "tie_word_embeddings": False, "attention_bias": True},
-    ),
-    "gemma2": (
-        {},
-        {**GROUPED, "head_dim": 16, "attention_bias": True, "layer_types": FOUR_KINDS},
-        {**GROUPED, "sliding_window": 16, "layer_types": ["full_attention"] * 4},
-    ),
-    "gemma3_text": (
-        {},
-        {**GROUPED, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": False},
-        {**GROUPED, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
-    ),
-    "glm": ({}, {**UNPADDED, "head_dim": 16, "attention_bias": False}),
-    "glm4": ({}, {**UNPADDED, "head_dim": 16, "attention_bias": False}),
-    "glm4_moe": (
-        {},
-        {**GROUPED, "use_qk_norm": True, "attention_bias": True, "head_dim": 32},
-        {**GROUPED, "n_shared_experts": 2, "n_routed_experts": 8, "first_k_dense_replace": 3},
-    ),
-    "gpt2": (
-        {},
-        {**SMALL, "n_inner": 100, "tie_word_embeddings": False},
-        {**SMALL, "n_positions": 77},
-    ),
-    "gpt_bigcode": ({}, {**SMALL, "n_inner": 100}, {**SMALL, "multi_query": False}),
-    "gpt_neox": (
-        {},
-        {**SMALL, "attention_bias": False, "tie_word_embeddings": True},
-        {**SMALL, "intermediate_size": 100, "use_parallel_residual": False},
-    ),
-    "gpt_oss": (
-        {},
-        {**GROUPED, "head_dim": 16, "attention_bias": False, "num_local_experts": 6},
-        {**GROUPED, "layer_types": ["full_attention"] * 4, "tie_word_embeddings": True},
-    ),
-    "gptj": ({}, {**SMALL, "n_inner": 100}, {**SMALL, "tie_word_embeddings": True}),
-    "granite": ({}, {**GROUPED, "attention_bias": True}, {**GROUPED, "mlp_bias": True}),
-    "llama": (
-        {},
-        {**GROUPED, "attention_bias": True, "mlp_bias": True},
-        {**GROUPED, "head_dim": 24, "tie_word_embeddings": True},
-    ),
-    "minimax_m2": (
-        {},
-        {**GROUPED, "head_dim": 16, "num_local_experts": 12, "tie_word_embeddings": True},
-    ),
-    "ministral3": ({}, {**GROUPED, "head_dim": 16, "sliding_window": 16}),
-    "mistral": (
-        {},
-        {**GROUPED, "head_dim": 24},
-        {**GROUPED, "sliding_window": None, "tie_word_embeddings": True},
-    ),
-    "mistral4": (
-        {},
-        {**UNPADDED, "n_routed_experts": 16, "first_k_dense_replace": 2, "attention_bias": True},
-        {**UNPADDED, "n_routed_experts": 16, "q_lora_rank": None, "n_shared_experts": 2},
-    ),
-    "mixtral": (
-        {},
-        {**GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3},
-        {**GROUPED, "head_dim": 16, "sliding_window": 64, "tie_word_embeddings": True},
-    ),
-    "mpt": ({}, {**SMALL, "tie_word_embeddings": False}, {**SMALL, "max_seq_len": 96}),
-    "olmo2": (
-        {},
-        {**GROUPED, "attention_bias": True, "tie_word_embeddings": True},
-        {**GROUPED, "head_dim": 24},
-    ),
-    "olmo3": ({}, {**GROUPED, "attention_bias": True}, {**GROUPED, "layer_types": FOUR_KINDS}),
-    "opt": (
-        {},
-        {**SMALL, "ffn_dim": 100, "enable_bias": False},
-        {**SMALL, "do_layer_norm_before": False, "tie_word_embeddings": False},
-        {**SMALL, "_remove_final_layer_norm": True, "max_position_embeddings": 99},
-    ),
-    "phi": (
-        {},
-        {**GROUPED, "qk_layernorm": True},
-        {**GROUPED, "tie_word_embeddings": True, "hidden_act": "relu"},
-    ),
-    "phi3": (
-        {"pad_token_id": None},
-        {**UNPADDED, "sliding_window": 16, "tie_word_embeddings": True},
-    ),
-    "qwen2": (
-        {},
-        {**GROUPED, "tie_word_embeddings": True},
-        {**GROUPED, "use_sliding_window": True, "max_window_layers": 0},
-        {**GROUPED, "use_sliding_window": True, "max_window_layers": 4},
-    ),
-    "qwen2_moe": (
-        {},
-        {**GROUPED, "qkv_bias": False, "num_experts": 6, "decoder_sparse_step": 2},
-        {**GROUPED, "num_experts": 6, "mlp_only_layers": [0, 1]},
-        {**GROUPED, "num_experts": 6, "mlp_only_layers": [0, 1, 2]},
-        {**GROUPED, "num_experts": 6, "mlp_only_layers": [1], "decoder_sparse_step": 2},
-        {**GROUPED, "num_experts": 6, "decoder_sparse_step": 5},
-        {**GROUPED, "num_experts": 6, "decoder_sparse_step": 3, "tie_word_embeddings": True},
-        {**GROUPED, "shared_expert_intermediate_size": 40, "use_sliding_window": True},
-    ),
-    "qwen3": (
-        {},
-        {**GROUPED, "attention_bias": True, "tie_word_embeddings": True, "head_dim": 16},
-        {**GROUPED, "use_sliding_window": True, "max_window_layers": 0},
-    ),
-    "qwen3_moe": (
-        {},
-        {**GROUPED, "attention_bias": True, "num_experts": 9, "head_dim": 24},
-        {**GROUPED, "num_experts": 9, "mlp_only_layers": [0], "moe_intermediate_size": 40},
-        {**GROUPED, "num_experts": 9, "decoder_sparse_step": 2, "use_sliding_window": True},
-    ),
-    "roberta": ({}, {**SMALL, "type_vocab_size": 1, "max_position_embeddings": 130}),
-    "seed_oss": (
-        {},
-        {**GROUPED, "attention_bias": False, "attention_out_bias": True, "head_dim": 16},
-        {**GROUPED, "mlp_bias": True},
-    ),
-    "qwen3_5_moe_text": ({}, {**DELTA_MIXTURE, "moe_intermediate_size": 24}),
-    "qwen3_5_text": (
-        {},
-        {**GROUPED_DELTA, "intermediate_size": 96, "tie_word_embeddings": True},
-        {**GROUPED_DELTA, "layer_types": ["full_attention", *["linear_attention"] * 3]},
-    ),
-    "qwen3_next": (
-        {},
-        {**DELTA_MIXTURE, "shared_expert_intermediate_size": 40},
-        {**DELTA_MIXTURE, "linear_conv_kernel_dim": 3},
-    ),
-    "nemotron_h": (
-        {"layers_block_type": ["linear_attention", "mlp", "full_attention", "moe"]},
-        {**HYBRID, "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"]},
-        {**HYBRID, "layers_block_type": ["linear_attention", "moe"], "moe_latent_size": 16},
-        {**HYBRID, "layers_block_type": ["linear_attention", "mlp"], "mlp_hidden_act": "silu"},
-    ),
-    "smollm3": ({}, {**UNPADDED, "attention_bias": True}, {**UNPADDED, "mlp_bias": True}),
-    "starcoder2": (
-        {},
-        {**GROUPED, "use_bias": False, "tie_word_embeddings": False},
-        {**GROUPED, "sliding_window": 16, "head_dim": 16},
-    ),
-    "t5": (
-        {},
-        {"d_model": 64, "num_layers": 3, "num_decoder_layers": 2, "d_kv": 24, "num_heads": 4},
-        {"d_model": 64, "feed_forward_proj": "gated-gelu", "d_ff": 100, "num_heads": 4},
-        {"d_model": 64, "relative_attention_num_buckets": 8, "tie_word_embeddings": False},
-    ),
-    "vit": (
-        {},
-        {"num_labels": 10, "image_size": 96, "patch_size": 8, "qkv_bias": False},
-        {"image_size": [64, 96], "patch_size": [8, 16], "num_channels": 1},
-        {"num_labels": 0, "hidden_size": 48, "intermediate_size": 50},
-    ),
-    "xlm-roberta": ({}, {**SMALL, "type_vocab_size": 1, "intermediate_size": 100}),
-}
 CASES = [
     pytest.param(kind, given, id=f"{kind}-{index}")
     for kind, variants in VARIANTS.items()
@@ -344,16 +121,6 @@ def test_multimodal_gemma3_is_its_text_part(transformers: ModuleType, tmp_path: 
     assert count_parameters(load_model(tmp_path)) == expected
 
 
-TEXT = {**GROUPED, "max_position_embeddings": 64}
-WRAPPERS: Mapping[str, Given] = {
-    "llava": {**TEXT, "model_type": "llama"},
-    "mistral3": {**TEXT, "model_type": "mistral"},
-    "qwen2_vl": TEXT,
-    "qwen2_5_vl": TEXT,
-    "qwen3_5": {**TEXT, **GROUPED_DELTA},
-    "qwen3_vl": {**TEXT, "head_dim": 16},
-    "qwen3_vl_moe": {**TEXT, "head_dim": 16, "num_experts": 6, "moe_intermediate_size": 24},
-}
 SEEING = ("visual", "vision_tower", "multi_modal_projector")
 
 
@@ -380,14 +147,6 @@ def test_language_model_of_a_wrapper_is_that_of_the_wrappers_class(
 def test_every_family_is_compared_in_several_configs() -> None:
     assert set(VARIANTS) | {"gemma3"} == set(families())
     assert all(len(variants) > 1 for variants in VARIANTS.values())
-
-
-REFUSED_SHAPES: Mapping[str, tuple[Given, ...]] = {
-    "gpt2": ({**SMALL, "add_cross_attention": True},),
-    "opt": ({**SMALL, "word_embed_proj_dim": 32}, {"layer_norm_elementwise_affine": False}),
-    "deepseek_v2": ({**GROUPED, "num_experts_per_tok": 2, "mlp_bias": True},),
-    "qwen3_moe": ({**GROUPED, "num_experts": 6, "mlp_only_layers": [2]},),
-}
 
 
 @pytest.mark.parametrize(

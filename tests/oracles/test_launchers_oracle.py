@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import pytest
 import yaml
 from contexts import context_of, strategy_of
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
+from starts import free_port
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, get_args_parser, parse_args
 
@@ -118,12 +118,6 @@ def test_torchrun_knows_every_option_by_its_full_name(
     known = {name for action in get_args_parser()._actions for name in action.option_strings}
     assert options
     assert options <= known
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

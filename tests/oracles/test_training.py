@@ -7,13 +7,13 @@ that ``planner plan --emit`` wrote and nothing else but a training script.
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starts import free_port
 
 from planner.answers.plan_file import load_plan
 from planner.spec.strategy import Strategy
@@ -40,12 +40,6 @@ def emitted(framework: str, stage: str, num_ranks: int, folder: Path) -> Strateg
     ]  # fmt: skip
     subprocess.run([sys.executable, "-m", "planner.cli.app", *words], check=True, text=True)
     return load_plan(folder / "plan.yaml")[1]
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
 
 
 def fill_in(folder: Path) -> None:

@@ -4,9 +4,10 @@ Every model of the catalog for which transformers has the architecture is built 
 in its file, on torch's meta device: nothing is downloaded and nothing is allocated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import isqrt
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -23,128 +24,8 @@ BALANCING_OFFSET = "e_score_correction_bias"
 """A buffer of a router, updated outside the optimizer; model files count it as a router bias."""
 
 
-def gpt2(model: ModelSpec) -> dict[str, Any]:
-    return {
-        "vocab_size": model.vocab_size,
-        "n_embd": model.hidden_size,
-        "n_layer": model.num_layers,
-        "n_head": model.num_heads,
-        "n_inner": model.ffn_size,
-        "n_positions": model.num_learned_positions or model.max_seq_len,
-        "tie_word_embeddings": model.tied_embeddings,
-    }
-
-
-def decoder(model: ModelSpec) -> dict[str, Any]:
-    return {
-        "vocab_size": model.vocab_size,
-        "hidden_size": model.hidden_size,
-        "num_hidden_layers": model.num_layers,
-        "num_attention_heads": model.num_heads,
-        "intermediate_size": model.ffn_size,
-        "max_position_embeddings": model.max_seq_len,
-        "tie_word_embeddings": model.tied_embeddings,
-    }
-
-
-def grouped(model: ModelSpec) -> dict[str, Any]:
-    return decoder(model) | {"num_key_value_heads": model.num_kv_heads}
-
-
-def llama(model: ModelSpec) -> dict[str, Any]:
-    return grouped(model) | {"head_dim": model.head_dim}
-
-
-def biased(model: ModelSpec) -> dict[str, Any]:
-    return llama(model) | {"attention_bias": model.biases.qkv}
-
-
-def experts(model: ModelSpec, **fields_of: str) -> dict[str, Any]:
-    """Fields of a config by the name that the mixture's own have here."""
-    return {theirs: getattr(model.moe, ours) for theirs, ours in fields_of.items()}
-
-
-def mixtral(model: ModelSpec) -> dict[str, Any]:
-    sizes = {"intermediate_size": "expert_ffn_size", "num_local_experts": "num_experts"}
-    return llama(model) | experts(model, **sizes, num_experts_per_tok="top_k")
-
-
-def gpt_oss(model: ModelSpec) -> dict[str, Any]:
-    return mixtral(model) | {"attention_bias": model.biases.qkv}
-
-
-def phimoe(model: ModelSpec) -> dict[str, Any]:
-    return gpt_oss(model) | {"lm_head_bias": model.biases.lm_head}
-
-
-def llama4(model: ModelSpec) -> dict[str, Any]:
-    own = mixtral(model) | {"intermediate_size_mlp": model.ffn_size}
-    return own | experts(model, interleave_moe_layer_step="moe_layer_step")
-
-
-def with_experts(model: ModelSpec) -> dict[str, Any]:
-    sizes = {"num_experts": "num_experts", "moe_intermediate_size": "expert_ffn_size"}
-    return biased(model) | experts(model, **sizes, num_experts_per_tok="top_k")
-
-
-def qwen3_moe(model: ModelSpec) -> dict[str, Any]:
-    return with_experts(model) | experts(model, decoder_sparse_step="moe_layer_step")
-
-
-def hy3(model: ModelSpec) -> dict[str, Any]:
-    return with_experts(model) | experts(model, num_shared_experts="num_shared_experts")
-
-
-def ernie(model: ModelSpec) -> dict[str, Any]:
-    return grouped(model) | experts(
-        model,
-        moe_num_experts="num_experts",
-        moe_k="top_k",
-        moe_intermediate_size="expert_ffn_size",
-        moe_num_shared_experts="num_shared_experts",
-        moe_layer_start_index="num_leading_dense_layers",
-    )
-
-
-def with_shared_experts(model: ModelSpec) -> dict[str, Any]:
-    return grouped(model) | experts(
-        model,
-        n_routed_experts="num_experts",
-        n_shared_experts="num_shared_experts",
-        num_experts_per_tok="top_k",
-        moe_intermediate_size="expert_ffn_size",
-        first_k_dense_replace="num_leading_dense_layers",
-    )
-
-
-def glm4_moe(model: ModelSpec) -> dict[str, Any]:
-    return with_shared_experts(model) | {
-        "head_dim": model.head_dim,
-        "attention_bias": model.biases.qkv,
-        "use_qk_norm": model.qk_norm == "head",
-    }
-
-
-def deepseek(model: ModelSpec) -> dict[str, Any]:
-    assert model.mla is not None
-    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    ranks = {name: getattr(model.mla, name) for name in names}
-    return with_shared_experts(model) | ranks | {"q_lora_rank": model.mla.q_lora_rank or None}
-
-
-def sparse(model: ModelSpec) -> dict[str, Any]:
-    own = deepseek(model)
-    assert model.mla is not None and model.mla.indexer is not None  # noqa: PT018
-    names = {"index_n_heads": "num_heads", "index_head_dim": "head_dim", "index_topk": "top_k"}
-    return own | {key: getattr(model.mla.indexer, ours) for key, ours in names.items()}
-
-
-def glm4_moe_lite(model: ModelSpec) -> dict[str, Any]:
-    own = deepseek(model)
-    assert own.pop("first_k_dense_replace") == 1, "the class has one dense layer"
-    return own
-
-
+Fields = Mapping[str, str | Callable[[ModelSpec], Any]]
+"""Fields of a config, each with its path in our model, or what computes it."""
 KINDS = {"L": "linear_attention", "F": "full_attention", "M": "linear_attention"}
 KINDS |= {"*": "full_attention", "E": "moe", "-": "mlp"}
 
@@ -154,153 +35,188 @@ def kinds(model: ModelSpec) -> list[str]:
     return [KINDS[letter] for letter in model.layer_pattern]
 
 
-def delta(model: ModelSpec) -> dict[str, Any]:
-    mixer = model.mixer
-    assert mixer is not None
-    own = {
-        "layer_types": kinds(model),
-        "linear_num_value_heads": mixer.num_heads,
-        "linear_value_head_dim": mixer.head_dim,
-        "linear_num_key_heads": mixer.num_key_heads,
-        "linear_key_head_dim": mixer.key_dim,
-        "linear_conv_kernel_dim": mixer.conv_kernel,
-    }
-    if model.family == "olmo-hybrid":
-        return grouped(model) | own
-    return llama(model) | own
+def without(fields_of: Fields, *names: str) -> Fields:
+    return {name: path for name, path in fields_of.items() if name not in names}
 
 
-def delta_mixture(model: ModelSpec) -> dict[str, Any]:
-    sizes = {"num_experts": "num_experts", "moe_intermediate_size": "expert_ffn_size"}
-    sizes |= {"num_experts_per_tok": "top_k", "shared_expert_intermediate_size": "shared_ffn_size"}
-    own = delta(model) | experts(model, **sizes)
-    if model.family == "qwen3.5":
-        own.pop("intermediate_size")
-    return own
+def patch_size(model: ModelSpec) -> int:
+    """Pixels of a patch: beside the patches there is one position for the class."""
+    return IMAGE_SIZE // isqrt(model.num_learned_positions - 1)
 
 
-def kimi_linear(model: ModelSpec) -> dict[str, Any]:
-    own = deepseek(model)
-    assert model.mixer is not None
-    assert own.pop("first_k_dense_replace") == 1, "the class has one dense layer"
-    return own | {
-        "num_local_experts": own.pop("n_routed_experts"),
-        "layer_types": kinds(model),
-        "linear_num_heads": model.mixer.num_heads,
-        "linear_head_dim": model.mixer.head_dim,
-        "linear_conv_kernel_dim": model.mixer.conv_kernel,
-    }
-
-
-def nemotron_h(model: ModelSpec) -> dict[str, Any]:
-    mixer = model.mixer
-    assert mixer is not None
-    own = llama(model) | {
-        "layers_block_type": kinds(model),
-        "mamba_num_heads": mixer.num_heads,
-        "mamba_head_dim": mixer.head_dim,
-        "n_groups": mixer.num_key_heads,
-        "ssm_state_size": mixer.key_dim,
-        "conv_kernel": mixer.conv_kernel,
-    }
-    own.pop("num_hidden_layers")
-    if model.moe is None:
-        return own
-    return own | {
-        **experts(model, n_routed_experts="num_experts", n_shared_experts="num_shared_experts"),
-        **experts(model, num_experts_per_tok="top_k", moe_intermediate_size="expert_ffn_size"),
-        **experts(model, moe_shared_expert_intermediate_size="shared_ffn_size"),
-        "moe_latent_size": model.moe.latent_size or None,
-    }
-
-
-def granite_hybrid(model: ModelSpec) -> dict[str, Any]:
-    mixer = model.mixer
-    assert mixer is not None
-    sizes = {"num_local_experts": "num_experts", "num_experts_per_tok": "top_k"}
-    sizes |= {"intermediate_size": "expert_ffn_size", "shared_intermediate_size": "shared_ffn_size"}
-    return (
-        grouped(model)
-        | experts(model, **sizes)
-        | {
-            "layer_types": kinds(model),
-            "mamba_n_heads": mixer.num_heads,
-            "mamba_d_head": mixer.head_dim,
-            "mamba_n_groups": mixer.num_key_heads,
-            "mamba_d_state": mixer.key_dim,
-            "mamba_d_conv": mixer.conv_kernel,
-        }
-    )
-
-
-def bloom(model: ModelSpec) -> dict[str, Any]:
-    return {
-        "vocab_size": model.vocab_size,
-        "hidden_size": model.hidden_size,
-        "n_layer": model.num_layers,
-        "n_head": model.num_heads,
-        "tie_word_embeddings": model.tied_embeddings,
-    }
-
-
-def falcon(model: ModelSpec) -> dict[str, Any]:
-    own = decoder(model)
-    return own | {
-        "ffn_hidden_size": own.pop("intermediate_size"),
-        "multi_query": model.num_kv_heads == 1,
-        "num_kv_heads": model.num_kv_heads,
-        "new_decoder_architecture": model.norms_per_layer == 2,
-        "parallel_attn": model.parallel_block,
-        "bias": model.biases.mlp,
-    }
-
-
-def mpt(model: ModelSpec) -> dict[str, Any]:
-    return {
-        "vocab_size": model.vocab_size,
-        "d_model": model.hidden_size,
-        "n_layers": model.num_layers,
-        "n_heads": model.num_heads,
-        "expansion_ratio": model.ffn_size // model.hidden_size,
-        "max_seq_len": model.max_seq_len,
-        "no_bias": not model.biases.norm,
-        "tie_word_embeddings": model.tied_embeddings,
-    }
-
-
-def opt(model: ModelSpec) -> dict[str, Any]:
-    own = decoder(model)
-    return own | {
-        "ffn_dim": own.pop("intermediate_size"),
-        "max_position_embeddings": model.num_learned_positions - 2,
-    }
-
-
-def t5(model: ModelSpec) -> dict[str, Any]:
-    return {
-        "vocab_size": model.vocab_size,
-        "d_model": model.hidden_size,
-        "d_kv": model.head_dim,
-        "d_ff": model.ffn_size,
-        "num_layers": model.num_layers,
-        "num_decoder_layers": model.num_decoder_layers,
-        "num_heads": model.num_heads,
-        "feed_forward_proj": "gated-gelu" if model.gated_mlp else "relu",
-    }
-
-
-def vit(model: ModelSpec) -> dict[str, Any]:
-    patches_along_a_side = isqrt(model.num_learned_positions - 1)
-    return {
-        "hidden_size": model.hidden_size,
-        "num_hidden_layers": model.num_layers,
-        "num_attention_heads": model.num_heads,
-        "intermediate_size": model.ffn_size,
-        "image_size": IMAGE_SIZE,
-        "patch_size": IMAGE_SIZE // patches_along_a_side,
-        "qkv_bias": model.biases.qkv,
-        "num_labels": 1000,
-    }
+SIZES: Fields = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "ffn_size",
+}
+DECODER = {
+    **SIZES,
+    "max_position_embeddings": "max_seq_len",
+    "tie_word_embeddings": "tied_embeddings",
+}
+GROUPED = {**DECODER, "num_key_value_heads": "num_kv_heads"}
+LLAMA = {**GROUPED, "head_dim": "head_dim"}
+BIASED = {**LLAMA, "attention_bias": "biases.qkv"}
+GPT2 = {
+    "vocab_size": "vocab_size",
+    "n_embd": "hidden_size",
+    "n_layer": "num_layers",
+    "n_head": "num_heads",
+    "n_inner": "ffn_size",
+    "n_positions": lambda model: model.num_learned_positions or model.max_seq_len,
+    "tie_word_embeddings": "tied_embeddings",
+}
+TOP_K = {"num_experts_per_tok": "moe.top_k"}
+LOCAL = {"num_local_experts": "moe.num_experts", "intermediate_size": "moe.expert_ffn_size"}
+MIXTRAL = {**LLAMA, **LOCAL, **TOP_K}
+GPT_OSS = {**MIXTRAL, "attention_bias": "biases.qkv"}
+PHIMOE = {**GPT_OSS, "lm_head_bias": "biases.lm_head"}
+LLAMA4 = {
+    **MIXTRAL,
+    "intermediate_size_mlp": "ffn_size",
+    "interleave_moe_layer_step": "moe.moe_layer_step",
+}
+EXPERTS = {
+    "num_experts": "moe.num_experts",
+    "moe_intermediate_size": "moe.expert_ffn_size",
+    **TOP_K,
+}
+QWEN3_MOE = {**BIASED, **EXPERTS, "decoder_sparse_step": "moe.moe_layer_step"}
+HY3 = {**BIASED, **EXPERTS, "num_shared_experts": "moe.num_shared_experts"}
+ERNIE = {
+    **GROUPED,
+    "moe_num_experts": "moe.num_experts",
+    "moe_k": "moe.top_k",
+    "moe_intermediate_size": "moe.expert_ffn_size",
+    "moe_num_shared_experts": "moe.num_shared_experts",
+    "moe_layer_start_index": "moe.num_leading_dense_layers",
+}
+SHARED = {
+    **GROUPED,
+    **TOP_K,
+    "n_routed_experts": "moe.num_experts",
+    "n_shared_experts": "moe.num_shared_experts",
+    "moe_intermediate_size": "moe.expert_ffn_size",
+    "first_k_dense_replace": "moe.num_leading_dense_layers",
+}
+GLM4_MOE = {
+    **SHARED,
+    "head_dim": "head_dim",
+    "attention_bias": "biases.qkv",
+    "use_qk_norm": lambda model: model.qk_norm == "head",
+}
+LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+DEEPSEEK = {
+    **SHARED,
+    **{name: f"mla.{name}" for name in LATENT},
+    "q_lora_rank": lambda model: model.mla.q_lora_rank or None,
+}
+ONE_DENSE_LAYER = without(DEEPSEEK, "first_k_dense_replace")
+"""Of classes that have one dense layer."""
+SPARSE = {
+    **DEEPSEEK,
+    "index_n_heads": "mla.indexer.num_heads",
+    "index_head_dim": "mla.indexer.head_dim",
+    "index_topk": "mla.indexer.top_k",
+}
+LINEAR = {
+    "layer_types": kinds,
+    "linear_num_value_heads": "mixer.num_heads",
+    "linear_value_head_dim": "mixer.head_dim",
+    "linear_num_key_heads": "mixer.num_key_heads",
+    "linear_key_head_dim": "mixer.key_dim",
+    "linear_conv_kernel_dim": "mixer.conv_kernel",
+}
+DELTA = {**LLAMA, **LINEAR}
+DELTA_MIXTURE = {**DELTA, **EXPERTS, "shared_expert_intermediate_size": "moe.shared_ffn_size"}
+KIMI_LINEAR = {
+    **without(ONE_DENSE_LAYER, "n_routed_experts"),
+    "num_local_experts": "moe.num_experts",
+    "layer_types": kinds,
+    "linear_num_heads": "mixer.num_heads",
+    "linear_head_dim": "mixer.head_dim",
+    "linear_conv_kernel_dim": "mixer.conv_kernel",
+}
+NEMOTRON_H = {
+    **without(LLAMA, "num_hidden_layers"),
+    "layers_block_type": kinds,
+    "mamba_num_heads": "mixer.num_heads",
+    "mamba_head_dim": "mixer.head_dim",
+    "n_groups": "mixer.num_key_heads",
+    "ssm_state_size": "mixer.key_dim",
+    "conv_kernel": "mixer.conv_kernel",
+}
+NEMOTRON_H_MIXTURE = {
+    **NEMOTRON_H,
+    **TOP_K,
+    "n_routed_experts": "moe.num_experts",
+    "n_shared_experts": "moe.num_shared_experts",
+    "moe_intermediate_size": "moe.expert_ffn_size",
+    "moe_shared_expert_intermediate_size": "moe.shared_ffn_size",
+    "moe_latent_size": lambda model: model.moe.latent_size or None,
+}
+GRANITE_HYBRID = {
+    **GROUPED,
+    **LOCAL,
+    **TOP_K,
+    "shared_intermediate_size": "moe.shared_ffn_size",
+    "layer_types": kinds,
+    "mamba_n_heads": "mixer.num_heads",
+    "mamba_d_head": "mixer.head_dim",
+    "mamba_n_groups": "mixer.num_key_heads",
+    "mamba_d_state": "mixer.key_dim",
+    "mamba_d_conv": "mixer.conv_kernel",
+}
+BLOOM = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "n_layer": "num_layers",
+    "n_head": "num_heads",
+    "tie_word_embeddings": "tied_embeddings",
+}
+FALCON = {
+    **without(DECODER, "intermediate_size"),
+    "ffn_hidden_size": "ffn_size",
+    "multi_query": lambda model: model.num_kv_heads == 1,
+    "num_kv_heads": "num_kv_heads",
+    "new_decoder_architecture": lambda model: model.norms_per_layer == 2,
+    "parallel_attn": "parallel_block",
+    "bias": "biases.mlp",
+}
+MPT = {
+    "vocab_size": "vocab_size",
+    "d_model": "hidden_size",
+    "n_layers": "num_layers",
+    "n_heads": "num_heads",
+    "expansion_ratio": lambda model: model.ffn_size // model.hidden_size,
+    "max_seq_len": "max_seq_len",
+    "no_bias": lambda model: not model.biases.norm,
+    "tie_word_embeddings": "tied_embeddings",
+}
+OPT = {
+    **without(DECODER, "intermediate_size"),
+    "ffn_dim": "ffn_size",
+    "max_position_embeddings": lambda model: model.num_learned_positions - 2,
+}
+T5 = {
+    "vocab_size": "vocab_size",
+    "d_model": "hidden_size",
+    "d_kv": "head_dim",
+    "d_ff": "ffn_size",
+    "num_layers": "num_layers",
+    "num_decoder_layers": "num_decoder_layers",
+    "num_heads": "num_heads",
+    "feed_forward_proj": lambda model: "gated-gelu" if model.gated_mlp else "relu",
+}
+VIT = {
+    **without(SIZES, "vocab_size"),
+    "image_size": lambda _: IMAGE_SIZE,
+    "patch_size": patch_size,
+    "qkv_bias": "biases.qkv",
+    "num_labels": lambda _: 1000,
+}
 
 
 @dataclass(frozen=True)
@@ -309,64 +225,67 @@ class Architecture:
 
     config: str
     model: str
-    fields: Callable[[ModelSpec], dict[str, Any]]
+    fields: Fields
 
 
-def causal(stem: str, fields_of: Callable[[ModelSpec], dict[str, Any]]) -> Architecture:
+def causal(stem: str, fields_of: Fields) -> Architecture:
     return Architecture(f"{stem}Config", f"{stem}ForCausalLM", fields_of)
 
 
 ARCHITECTURES = {
-    "arcee": causal("Arcee", llama),
-    "bert": Architecture("BertConfig", "BertModel", decoder),
-    "bloom": causal("Bloom", bloom),
-    "deepseek_v2": causal("DeepseekV2", deepseek),
-    "deepseek_v3": causal("DeepseekV3", deepseek),
-    "deepseek_v32": causal("DeepseekV32", sparse),
-    "ernie4_5_moe": causal("Ernie4_5_Moe", ernie),
-    "falcon": causal("Falcon", falcon),
-    "gemma": causal("Gemma", llama),
-    "gemma2": causal("Gemma2", llama),
-    "gemma3_text": Architecture("Gemma3TextConfig", "Gemma3ForCausalLM", llama),
-    "glm_moe_dsa": causal("GlmMoeDsa", sparse),
-    "glm4_moe": causal("Glm4Moe", glm4_moe),
-    "glm4_moe_lite": causal("Glm4MoeLite", glm4_moe_lite),
-    "gpt2": Architecture("GPT2Config", "GPT2LMHeadModel", gpt2),
-    "gpt_neox": causal("GPTNeoX", decoder),
-    "gpt_oss": causal("GptOss", gpt_oss),
-    "gptj": causal("GPTJ", gpt2),
-    "granitemoehybrid": causal("GraniteMoeHybrid", granite_hybrid),
-    "hy_v3": causal("HYV3", hy3),
-    "kimi_linear": causal("KimiLinear", kimi_linear),
-    "llama": causal("Llama", llama),
-    "llama4_text": Architecture("Llama4TextConfig", "Llama4ForCausalLM", llama4),
-    "minimax_m2": causal("MiniMaxM2", mixtral),
-    "ministral3": causal("Ministral3", llama),
-    "mistral": causal("Mistral", llama),
-    "mistral4": causal("Mistral4", deepseek),
-    "mixtral": causal("Mixtral", mixtral),
-    "mpt": causal("Mpt", mpt),
-    "nemotron": causal("Nemotron", llama),
-    "nemotron_h": causal("NemotronH", nemotron_h),
-    "olmo2": causal("Olmo2", grouped),
-    "olmo3": causal("Olmo3", grouped),
-    "olmo_hybrid": causal("OlmoHybrid", delta),
-    "opt": causal("OPT", opt),
-    "phi": causal("Phi", grouped),
-    "phi3": causal("Phi3", grouped),
-    "phimoe": causal("Phimoe", phimoe),
-    "qwen2": causal("Qwen2", grouped),
-    "qwen3": causal("Qwen3", biased),
+    "arcee": causal("Arcee", LLAMA),
+    "bert": Architecture("BertConfig", "BertModel", DECODER),
+    "bloom": causal("Bloom", BLOOM),
+    "deepseek_v2": causal("DeepseekV2", DEEPSEEK),
+    "deepseek_v3": causal("DeepseekV3", DEEPSEEK),
+    "deepseek_v32": causal("DeepseekV32", SPARSE),
+    "ernie4_5_moe": causal("Ernie4_5_Moe", ERNIE),
+    "falcon": causal("Falcon", FALCON),
+    "gemma": causal("Gemma", LLAMA),
+    "gemma2": causal("Gemma2", LLAMA),
+    "gemma3_text": Architecture("Gemma3TextConfig", "Gemma3ForCausalLM", LLAMA),
+    "glm_moe_dsa": causal("GlmMoeDsa", SPARSE),
+    "glm4_moe": causal("Glm4Moe", GLM4_MOE),
+    "glm4_moe_lite": causal("Glm4MoeLite", ONE_DENSE_LAYER),
+    "gpt2": Architecture("GPT2Config", "GPT2LMHeadModel", GPT2),
+    "gpt_neox": causal("GPTNeoX", DECODER),
+    "gpt_oss": causal("GptOss", GPT_OSS),
+    "gptj": causal("GPTJ", GPT2),
+    "granitemoehybrid": causal("GraniteMoeHybrid", GRANITE_HYBRID),
+    "hy_v3": causal("HYV3", HY3),
+    "kimi_linear": causal("KimiLinear", KIMI_LINEAR),
+    "llama": causal("Llama", LLAMA),
+    "llama4_text": Architecture("Llama4TextConfig", "Llama4ForCausalLM", LLAMA4),
+    "minimax_m2": causal("MiniMaxM2", MIXTRAL),
+    "ministral3": causal("Ministral3", LLAMA),
+    "mistral": causal("Mistral", LLAMA),
+    "mistral4": causal("Mistral4", DEEPSEEK),
+    "mixtral": causal("Mixtral", MIXTRAL),
+    "mpt": causal("Mpt", MPT),
+    "nemotron": causal("Nemotron", LLAMA),
+    "nemotron_h": causal("NemotronH", NEMOTRON_H),
+    "nemotron_h of experts": causal("NemotronH", NEMOTRON_H_MIXTURE),
+    "olmo2": causal("Olmo2", GROUPED),
+    "olmo3": causal("Olmo3", GROUPED),
+    "olmo_hybrid": causal("OlmoHybrid", {**GROUPED, **LINEAR}),
+    "opt": causal("OPT", OPT),
+    "phi": causal("Phi", GROUPED),
+    "phi3": causal("Phi3", GROUPED),
+    "phimoe": causal("Phimoe", PHIMOE),
+    "qwen2": causal("Qwen2", GROUPED),
+    "qwen3": causal("Qwen3", BIASED),
     "qwen3_5_moe_text": Architecture(
-        "Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", delta_mixture
+        "Qwen3_5MoeTextConfig",
+        "Qwen3_5MoeForCausalLM",
+        without(DELTA_MIXTURE, "intermediate_size"),
     ),
-    "qwen3_5_text": Architecture("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", delta),
-    "qwen3_moe": causal("Qwen3Moe", qwen3_moe),
-    "qwen3_next": causal("Qwen3Next", delta_mixture),
-    "seed_oss": causal("SeedOss", biased),
-    "smollm3": causal("SmolLM3", grouped),
-    "t5": Architecture("T5Config", "T5ForConditionalGeneration", t5),
-    "vit": Architecture("ViTConfig", "ViTForImageClassification", vit),
+    "qwen3_5_text": Architecture("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", DELTA),
+    "qwen3_moe": causal("Qwen3Moe", QWEN3_MOE),
+    "qwen3_next": causal("Qwen3Next", DELTA_MIXTURE),
+    "seed_oss": causal("SeedOss", BIASED),
+    "smollm3": causal("SmolLM3", GROUPED),
+    "t5": Architecture("T5Config", "T5ForConditionalGeneration", T5),
+    "vit": Architecture("ViTConfig", "ViTForImageClassification", VIT),
 }
 SINGLE = {"mixtral-8x7b": "mixtral", "mixtral-8x22b": "mixtral", "phi-3.5-moe": "phimoe"}
 """Architecture of a model that differs from its family's."""
@@ -397,6 +316,8 @@ def model_type(name: str) -> str | None:
         return "qwen3_moe"
     if model.family == "qwen3.5":
         return "qwen3_5_moe_text" if model.moe else "qwen3_5_text"
+    if model.family == "nemotron-h" and model.moe:
+        return "nemotron_h of experts"
     return SINGLE.get(name) or FAMILIES.get(model.family, model.family)
 
 
@@ -416,7 +337,11 @@ def build(transformers: ModuleType, name: str) -> Any:
 
     architecture = ARCHITECTURES[COMPARED[name]]
     config_class = getattr(transformers, architecture.config)
-    given = architecture.fields(load_model(name))
+    model = load_model(name)
+    given = {
+        field: path(model) if callable(path) else attrgetter(path)(model)
+        for field, path in architecture.fields.items()
+    }
     known = {field.name for field in fields(config_class)} | set(config_class.attribute_map)
     unknown = set(given) - known - {"head_dim", "num_labels"}
     assert not unknown, f"{architecture.config} does not know {sorted(unknown)}"

@@ -6,7 +6,6 @@ Sizes are odd, and some smaller than the number of ranks, so that every kind of 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from shards import (
     zero3_sub_groups,
     zero_bytes,
 )
+from starts import free_port
 
 from planner.layers.weights import Weight
 from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
@@ -136,12 +136,6 @@ SCHEMES: dict[str, dict[str, Any]] = {
 STATES = ("parameters", "accumulated", "gradients", "optimizer")
 Results = dict[int, list[dict[str, Any]]]
 """By world size: what each rank wrote, by model and scheme."""
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def run_ranks(folder: Path, world_size: int) -> list[dict[str, Any]]:

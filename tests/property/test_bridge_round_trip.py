@@ -1,10 +1,10 @@
-"""Megatron-Bridge's overrides: what is written is read back; any text ends in findings."""
+"""Megatron-Bridge's overrides: what is written is read back, and foreign ones stay."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from megatron_plans import CASES, draw, planned, understood
 
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 
@@ -54,19 +54,3 @@ def test_writing_keeps_foreign_overrides(seed: int, case: int, other: int) -> No
     after = BRIDGE.write_into(source(before), *draw(seed, case))
     assert "# kept\nlogger.log_interval=7\n" in after
     assert_holds(after, seed, case)
-
-
-SHORT = ["model.", "tensor_model_parallel_size", "=", "4", "null", "\n", " ", "'", "$A", "[", ","]
-LONG = ["model.pipeline_model_parallel_layout='E(t|)*9999999L'\n", "train.global_batch_size=-1\n"]
-ODD = ["model.num_query_groups=\u00b2\n", "mixed_precision=?\n", "A=$A$A\n", "\\", "\x00", "\r\n"]
-PARTS = st.sampled_from([*SHORT, *LONG, *ODD])
-
-
-@settings(max_examples=80)
-@given(st.one_of(st.text(), st.lists(PARTS, max_size=40).map("".join)))
-def test_any_text_ends_in_findings_or_an_input_error(text: str) -> None:
-    BRIDGE.recognise(source(text))
-    try:
-        BRIDGE.read(source(text))
-    except InputError:
-        return

@@ -1,4 +1,4 @@
-"""Whatever a file holds, reading it ends in an observation or in problems; never otherwise."""
+"""A damaged sample of what tools print becomes a cluster that loads, or problems."""
 
 import tempfile
 from pathlib import Path
@@ -13,10 +13,6 @@ from planner.catalog.observe import clean, parse
 from planner.errors import InputError
 
 SAMPLES = sorted((Path(__file__).parents[1] / "examples" / "hardware" / "positive").iterdir())
-TOKENS = """name|memory.total [MiB]|,|NODELIST|GRES|gpu:h100:8|NVIDIA L40S
-81559 MiB|[N/A]|0|-1|999999999999999|"|é"""
-WORDS = st.sampled_from(["|", "\n", "\t", *TOKENS.replace("\n", "|").split("|")])
-TEXTS = st.one_of(st.text(max_size=200), st.lists(WORDS, max_size=40).map("".join))
 
 
 @st.composite
@@ -29,15 +25,6 @@ def damaged(draw: st.DrawFn) -> bytes:
         middle = draw(st.sampled_from([b"", data[start:end] * 2, b"0", b"\xff", b"-9", b"\n"]))
         data = data[:start] + middle + data[end:]
     return data
-
-
-@settings(max_examples=of_all(300))
-@given(text=TEXTS)
-def test_any_text_is_observed_or_refused(text: str) -> None:
-    try:
-        assert parse(text, "x")
-    except InputError:
-        return
 
 
 @settings(max_examples=of_all(300))

@@ -1,4 +1,4 @@
-"""torchtitan's words: read gives back what emit wrote, and no text breaks the reader."""
+"""torchtitan's words: read gives back what emit wrote; the user's words stay."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cost.context import Context
-from planner.errors import ExpressError, InputError
-from planner.formats.format import CheckContext, SourceText
+from planner.errors import ExpressError
+from planner.formats.format import SourceText
 from planner.formats.torchtitan.format import FORMAT
 from planner.search.space.interleaving import default_layers
 from planner.spec.strategy import (
@@ -157,58 +157,3 @@ def test_write_into_decides_the_strategy_and_keeps_foreign_words(text: str, inde
     for comment in ("# mine", "# it's mine", "echo done", "export A=1"):
         assert (comment in written) == (comment in text)
     assert FORMAT.write_into(source(written), context, strategy) == written
-
-
-@settings(max_examples=100)
-@given(text=st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    assert_readable(text)
-
-
-PIECES = st.sampled_from(
-    (
-        *(
-            "--",
-            "=",
-            " ",
-            "\n",
-            "'",
-            '"',
-            "\\",
-            "$",
-            "${",
-            "}",
-            "(",
-            ")",
-            "\x00",
-            "\r\n",
-            "9" * 5000,
-        ),
-        *("None", "-1", "A=", "$A", "torchtitan.train", "activation-checkpoint:", "0x1", "nan"),
-        *("--module llama3", "--config llama3_8b", "--training.local_batch_size 0"),
-        "--parallelism.module_fqns_per_model_part layers.99999999999999",
-        "--parallelism.pipeline_parallel_degree 0",
-        "--parallelism.pipeline_parallel_degree 7",
-        "--parallelism.pipeline_parallel_schedule zbvzerobubble",
-    )
-)
-
-
-@settings(max_examples=150)
-@given(pieces=st.lists(PIECES, max_size=25), index=st.integers(0, 399), cut=st.integers(0, 900))
-def test_a_mutilated_file_is_read_or_refused(pieces: list[str], index: int, cut: int) -> None:
-    context, strategies = expressible(0)
-    text = FORMAT.emit(context, strategies[index % len(strategies)]).files[0].text
-    assert_readable(text[:cut] + "".join(pieces) + text[cut:])
-    assert_readable(" ".join(pieces))
-
-
-def assert_readable(text: str) -> None:
-    FORMAT.recognise(source(text))
-    try:
-        reading = FORMAT.read(source(text))
-    except InputError:
-        return
-    for rule in FORMAT.rules:
-        for broken in rule.check(reading.settings, CheckContext(num_gpus=8, decisions={})):
-            assert broken.message

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,26 +72,3 @@ def test_any_value_in_any_key_is_a_model_or_a_clear_error(
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     accepts_or_explains(path)
-
-
-@given(config=configs(), cut=st.floats(0, 1), noise=st.binary(max_size=4))
-@settings(max_examples=of_all(200))
-def test_cut_and_damaged_files_are_models_or_clear_errors(
-    config: dict[str, Any], cut: float, noise: bytes, tmp_path: Path
-) -> None:
-    whole = json.dumps(config).encode()
-    at = int(cut * len(whole))
-    path = tmp_path / "config.json"
-    path.write_bytes(whole[:at] + noise + whole[at + len(noise) :])
-    accepts_or_explains(path)
-    path.write_bytes(whole[:at])
-    accepts_or_explains(path)
-
-
-@given(data=st.binary(max_size=40))
-@settings(max_examples=of_all(300))
-def test_any_bytes_are_clear_errors(data: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_bytes(data)
-    with pytest.raises(InputError):
-        load_model(path)

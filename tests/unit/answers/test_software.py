@@ -1,6 +1,7 @@
 """What a plan says of its software follows the traits, and says only what matters."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from contexts import context_of
@@ -26,6 +27,10 @@ from planner.frameworks.registry import (
 from planner.query.traits import read_settings
 
 UNSAID = {"secondary_shards", "accumulation", "states"}  # topics with nothing to say of Megatron
+PHRASES = [
+    line.split(" | ")
+    for line in Path(__file__).with_name("phrases.txt").read_text("utf-8").splitlines()[1:]
+]
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 
 
@@ -40,96 +45,12 @@ def test_every_kernel_and_loss_has_words() -> None:
     assert set(WORDS["attention"]) == {"fused", "flash2", "flash_attn", "unfused"}
 
 
-@pytest.mark.parametrize(
-    ("trait", "value", "topic", "phrase"),
-    [
-        ("kernels.attention", "unfused", "attention", "unfused attention"),
-        ("kernels.dropout", "true", "dropout", "dropout"),
-        ("kernels.loss", "eager_fp32", "loss", "eager fp32 cross-entropy"),
-        ("kernels.saved", "torchtitan_compiled", "layers", "compiled layers"),
-        (
-            "kernels.attention_rate_fraction", "0.5",
-            "attention", "the vendor's fused attention at 50% of its rate",
-        ),
-        (
-            "states.gradient_reduce_bytes", "2",
-            "gradient_reduction", "gradients reduced in 16 bits (overlapped)",
-        ),
-        (
-            "states.gradient_reduce_bytes", "1",
-            "gradient_reduction", "gradients reduced in 8 bits (overlapped)",
-        ),
-        (
-            "overlap.overlaps_gradient_reduction", "false",
-            "gradient_reduction", "gradients reduced in fp32 (not overlapped)",
-        ),
-        (
-            "overlap.overlaps_parameter_gather", "false",
-            "weight_gather", "weights gathered (not overlapped)",
-        ),
-        (
-            "states.zero3_secondary_weight_bytes", "2",
-            "secondary_shards", "ZeRO++ shards per node",
-        ),
-        (
-            "overlap.tensor_parallel_overlap", "bulk",
-            "tensor_parallel", "tensor parallelism beside independent products",
-        ),
-        (
-            "overlap.tensor_parallel_overlap", "ring",
-            "tensor_parallel", "tensor parallelism overlapped in chunks",
-        ),
-        (
-            "overlap.pipeline_p2p_overlap", "none",
-            "pipeline_transfers", "pipeline transfers exposed",
-        ),
-        (
-            "overlap.pipeline_p2p_overlap", "all",
-            "pipeline_transfers", "pipeline transfers overlapped",
-        ),
-        (
-            "overlap.expert_all_to_all_overlap", "shared_expert",
-            "expert_all_to_all", "expert all-to-all beside the shared expert",
-        ),
-        (
-            "overlap.expert_all_to_all_overlap", "batches",
-            "expert_all_to_all", "expert all-to-all beside another micro-batch",
-        ),
-        (
-            "kernels.exchanges_context", "true",
-            "context_parallel", "context exchanged all-to-all",
-        ),
-        (
-            "kernels.deduplicated_dispatch", "true",
-            "dispatcher", "dispatcher sending a token once per domain",
-        ),
-        (
-            "kernels.moe_launch_forward_s", "0.001",
-            "launch", "no CUDA graphs (at least 6.2 ms a mixture layer)",
-        ),
-        (
-            "kernels.cuda_graph_fraction", "0.2",
-            "launch", "CUDA graphs for 20% of launches (at least 7 ms a mixture layer)",
-        ),
-        (
-            "states.accumulated_gradient_bytes", "2",
-            "accumulation", "gradients kept whole between micro-batches",
-        ),
-        (
-            "support.policy_scope", "layers",
-            "policies", "activations of every layer under a policy of their own",
-        ),
-        (
-            "kernels.cuda_graph_fraction", "1",
-            "launch", "no time to launch mixture layers",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("setting", "topic", "phrase"), PHRASES)
 def test_a_setting_changes_the_phrase_of_its_topic_alone(
-    trait: str, value: str, topic: str, phrase: str
+    setting: str, topic: str, phrase: str
 ) -> None:
     before = phrases(load_traits("megatron"))
-    after = phrases(load_traits("megatron", CURRENT, read_settings([f"traits.{trait}={value}"])))
+    after = phrases(load_traits("megatron", CURRENT, read_settings([f"traits.{setting}"])))
     assert before.get(topic) != phrase
     assert after == {**before, topic: phrase}
 

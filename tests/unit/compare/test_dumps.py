@@ -1,6 +1,7 @@
 """Settings that runs print at their start, read as their frameworks' files are."""
 
 import json
+from pathlib import Path
 
 from planner.compare.forms import Dump, dump_in
 
@@ -88,50 +89,7 @@ def test_settings_of_torchtitan_are_those_of_its_old_file() -> None:
     assert dump.framework == "torchtitan"
 
 
-BRIDGE = """
-======================================================================
-Configuration Summary (Non-Default Values vs Megatron Core)
-======================================================================
-
-[optimizer] Non-default values (vs Mcore OptimizerConfig):
-  use_distributed_optimizer: True  (Mcore default: False)
-
-[ddp] Non-default values (vs Mcore DistributedDataParallelConfig):
-  grad_reduce_in_fp32: True  (Mcore default: False)
-
-[model] Non-default values (vs Mcore TransformerConfig):
-  attention_backend: None  (Mcore default: <AttnBackend.auto: 5>)
-  bf16: True  (Mcore default: False)
-  hidden_size: 8192  (Mcore default: 0)
-  num_attention_heads: 64  (Mcore default: 0)
-  num_layers: 80  (Mcore default: 0)
-  num_query_groups: 8  (Mcore default: None)
-  pipeline_model_parallel_size: 4  (Mcore default: 1)
-  recompute_granularity: 'selective'  (Mcore default: None)
-  recompute_modules: ['core_attn', 'mlp']  (Mcore default: None)
-  sequence_parallel: True  (Mcore default: False)
-  tensor_model_parallel_size: 4  (Mcore default: 1)
-
-----------------------------------------------------------------------
-Other Configuration Values:
-----------------------------------------------------------------------
-
-[train]:
-  global_batch_size: 128
-  micro_batch_size: 1
-
-[dataset]:
-  seq_length: 8192
-
-[tokenizer]:
-  tensor_model_parallel_size: 1
-
-[rng]:
-  seed: 1234
-
-======================================================================
-  micro_batch_size: 7
-""".splitlines()
+BRIDGE = Path(__file__).with_name("bridge_settings.txt").read_text("utf-8").splitlines()
 
 
 def test_what_bridge_prints_is_its_configuration() -> None:
