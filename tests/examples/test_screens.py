@@ -13,7 +13,8 @@ or a ``start`` with ``refused``: the rest of wrong command lines, and what the m
 them end with code 2, nothing on standard output and a line ``where::key: message`` of each problem;
 a last one may be ``try: COMMAND``.
 ``files`` lie in the folder that commands run in; ``plan`` has one more, plan.yaml, with these
-decisions.
+decisions. ``before`` are commands that succeed first. Afterwards files are as they were and there
+are no others, but those that ``writes`` names, with texts that they have.
 """
 
 import json
@@ -35,7 +36,7 @@ CASES = {
     for claim, case in yaml.safe_load(path.read_text(encoding="utf-8")).items()
 }
 KEYS = {"run", "exit", "first", "out", "err", "lacks", "lines", "columns", "json"}
-KEYS |= {"start", "refused", "files", "plan"}
+KEYS |= {"start", "refused", "files", "plan", "before", "writes"}
 PROBLEM = re.compile(r"[^:]+::[^:]+: .+|note: .+")
 
 
@@ -60,6 +61,14 @@ def assert_texts(case: dict[str, Any], answer: Run) -> None:
     assert len(lines) == case.get("lines", len(lines))
 
 
+def assert_refused(answer: Run) -> None:
+    lines = answer.err.splitlines()
+    if lines[-1].startswith("try: planner "):
+        lines.pop()
+    assert lines[0].startswith("Usage: ") or all(map(PROBLEM.match, lines)), answer.err
+    assert answer.out == ""
+
+
 def assert_width(answer: Run, width: int) -> None:
     lines = [line for line in answer.out.splitlines() if not line.startswith("Next: ")]
     assert max(map(len, lines)) <= width
@@ -76,6 +85,9 @@ def test_the_answer_says_so(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     for file, text in case.get("files", {}).items():
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_text(text)
+    given = {path: path.read_text() for path in Path().rglob("*") if path.is_file()}
+    for line in case.get("before", []):
+        assert said(line).code == 0, line
     if "run" in case and "columns" not in case:
         assert_texts(case, said(case["run"]))
     for width in listed(case.get("columns", [])):
@@ -86,13 +98,15 @@ def test_the_answer_says_so(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     for rest, messages in case.get("refused", {}).items():
         answer = said(f"{case['start']} {rest}")
         assert_texts({"exit": 2, "err": messages, **case}, answer)
-        lines = answer.err.splitlines()
-        if lines[-1].startswith("try: planner "):
-            lines.pop()
-        assert lines[0].startswith("Usage: ") or all(map(PROBLEM.match, lines)), answer.err
-        assert answer.out == ""
+        assert_refused(answer)
     for path, value in case.get("json", {}).items():
         found = json.loads(said(f"{case['run']} --format json").out)
         for key in path.split("."):
             found = found[int(key) if isinstance(found, list) else key]
         assert found == value
+    written = {str(path): path.read_text() for path in Path().rglob("*") if path.is_file()}
+    for file, texts in case.get("writes", {}).items():
+        text = written.pop(file)
+        assert text != given.pop(Path(file), "")
+        assert all(each in text for each in listed(texts))
+    assert written == {str(path): text for path, text in given.items()}

@@ -8,18 +8,18 @@ import json
 import random
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
 
 import pytest
+from in_process import planner
 
 from planner.answers.base import Plan
 from planner.answers.plan import answer
 from planner.answers.plan_file import plan_text
 from planner.catalog.models import load_model
-from planner.cli.app import main
 from planner.errors import ExpressError, InputError
 from planner.formats.registry import load_format, written_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, profile_names
@@ -29,14 +29,14 @@ from planner.query.resolve import resolve
 from planner.report.emitted import PlanText, output_files
 from planner.report.files import write_folder
 
-MODELS = (
+MODELS = [
     "llama3-8b",
     "llama3.2-1b",
     "qwen3-8b",
     "qwen2.5-0.5b",
     "qwen3-30b-a3b",
     "mistral-7b-v0.1",
-)
+]
 CLUSTERS = ("1xdgx-h100", "1xdgx-a100-640", "2xdgx-h100")
 QUESTIONS, TOP = 2, 4
 """Questions for every format, and plans of each: all but the first are checked without advice."""
@@ -54,7 +54,6 @@ CASES = [
 LEAST_PROFILES = 30  # of CASES, that files are written for
 HOSTFILE = "deepspeed hostfile"  # Has no figures
 COMMAND = re.compile(r"## Check\n.*?\n```sh\n(.*?)\n```\n", re.DOTALL)
-Run = Callable[[list[str]], tuple[int, str]]
 checked: list[str] = []
 profiles: set[tuple[str, str, str]] = set()
 
@@ -95,20 +94,6 @@ def listed(
     return "", "", ()
 
 
-@pytest.fixture
-def planner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the program in this process."""
-
-    def run(words: list[str]) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", words)
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out or said.err
-
-    return run
-
-
 def folders(
     format_name: str, number: int, out: Path, framework: str = "", profile: str = CURRENT
 ) -> Iterator[tuple[Path, Plan]]:
@@ -124,13 +109,12 @@ def folders(
         yield out / str(place), plan
 
 
-def assert_passes(planner: Run, plan: Plan, *more: str) -> None:
+def assert_passes(plan: Plan, *more: str) -> None:
     """That the README's command and the folder as a whole say what was planned."""
     stated = COMMAND.search(Path("README.md").read_text(encoding="utf-8"))
     assert stated, Path.cwd()
-    commands = [[*shlex.split(stated[1]), *more], ["planner", "check", ".", "--no-advice"]]
-    for words in commands:
-        code, text = planner([*words, "--format", "json"])
+    for words in ([*shlex.split(stated[1])[1:], *more], ["check", ".", "--no-advice"]):
+        code, text, _ = planner(*words, "--format", "json")
         files = json.loads(text)["files"]
         assert (code, [file["findings"] for file in files]) == (0, [[]] * len(files)), words
         figures = [file["figures"] for file in files if file["format"] != HOSTFILE]
@@ -141,17 +125,16 @@ def assert_passes(planner: Run, plan: Plan, *more: str) -> None:
 @pytest.mark.parametrize("number", range(QUESTIONS))
 @pytest.mark.parametrize("format_name", written_names())
 def test_a_written_folder_passes_its_own_check(
-    planner: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, format_name: str, number: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, format_name: str, number: int
 ) -> None:
     for folder, plan in folders(format_name, number, tmp_path):
         monkeypatch.chdir(folder)
-        assert_passes(planner, plan, *([] if folder.name == "0" else ["--no-advice"]))
+        assert_passes(plan, *([] if folder.name == "0" else ["--no-advice"]))
         checked.append(folder.name)
 
 
 @pytest.mark.parametrize(("format_name", "framework", "profile"), CASES)
 def test_a_folder_of_another_profile_passes_its_own_check(
-    planner: Run,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     format_name: str,
@@ -160,7 +143,7 @@ def test_a_folder_of_another_profile_passes_its_own_check(
 ) -> None:
     for folder, plan in folders(format_name, 0, tmp_path, framework, profile):
         monkeypatch.chdir(folder)
-        assert_passes(planner, plan, "--no-advice")
+        assert_passes(plan, "--no-advice")
         profiles.add((format_name, framework, profile))
 
 

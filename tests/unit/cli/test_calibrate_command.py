@@ -30,27 +30,6 @@ def test_a_file_is_written_that_plans_take(folder: Path) -> None:
     assert 0.6 < own.accelerator.gemm.sustained_fraction < 0.747
 
 
-def test_nothing_is_written_dry_or_over_another_file(folder: Path) -> None:
-    dry = planner("calibrate", "1xdgx-h100", "gemm.csv", "--out", "mine.yaml", "--dry-run")
-    assert dry.code == 0
-    assert not (folder / "mine.yaml").exists()
-    (folder / "mine.yaml").write_text("mine")
-    run = planner("calibrate", "1xdgx-h100", "gemm.csv", "--out", "mine.yaml")
-    assert run.code == 2
-    assert (folder / "mine.yaml").read_text() == "mine"
-    forced = planner("calibrate", "1xdgx-h100", "gemm.csv", "--out", "mine.yaml", "--force")
-    assert forced.code == 0
-
-
-def test_problems_of_all_files_are_said_at_once(folder: Path) -> None:
-    (folder / "fast.csv").write_text(TABLE.replace("600", "6000"))
-    run = planner("calibrate", "1xdgx-h100", "fast.csv", "none.csv", "gemm.csv", "--out", "x.yaml")
-    assert run.code == 2
-    assert "fast.csv::line 2" in run.err
-    assert "none.csv::file: no such file" in run.err
-    assert not (folder / "x.yaml").exists()
-
-
 @pytest.fixture
 def measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_measured", lambda *_, **__: synthetic())

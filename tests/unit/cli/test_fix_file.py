@@ -191,25 +191,6 @@ def test_a_misspelt_decision_is_mended_by_hand_first() -> None:
     assert Path(broken.name).read_text() == text
 
 
-def test_a_file_of_fsdp1_stays_one() -> None:
-    text = """\
-distributed_type: FSDP
-num_processes: 8
-mixed_precision: bf16
-fsdp_config:
-  fsdp_sharding_strategy: SHARD_GRAD_OP
-  fsdp_activation_checkpointing: true
-"""
-    Path("job.yaml").write_text(text)
-    job = ("--cluster", "1xdgx-a100-320", "--model", MODEL, "--seq-len", "4096")
-    run = planner("check", "job.yaml", "--fix", *job, "--apply")
-    assert run.code == 0
-    mended = Path("job.yaml").read_text()
-    assert "fsdp_version: 2" not in mended
-    assert "parallelism_config" not in mended
-    assert mended != text
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "options", "said"),
     [
@@ -234,25 +215,6 @@ def test_what_cannot_be_read_or_meant_is_refused(
     assert Path(broken.name).read_text() == before
 
 
-def test_a_batch_that_nothing_states_is_asked_for() -> None:
-    text = "--module=llama3\n--config=llama3_8b\n--parallelism.pipeline_parallel_degree=64\n"
-    Path("words.txt").write_text(text)
-    run = planner("check", "words.txt", "--fix", "--cluster", CLUSTER, "--model", MODEL)
-    assert (run.code, run.err.count("--global-batch")) == (2, 1)
-    mended = planner(
-        "check",
-        "words.txt",
-        "--fix",
-        "--cluster",
-        CLUSTER,
-        "--model",
-        MODEL,
-        "--global-batch",
-        "64",
-    )
-    assert mended.code == 0
-
-
 @pytest.mark.parametrize("command", [("check", "--no-advice"), ("check", "--fix"), ("repair",)])
 def test_what_is_assumed_holds_for_check_and_fix(command: tuple[str, ...]) -> None:
     broken = BROKEN["deepspeed-batch"]
@@ -261,23 +223,6 @@ def test_what_is_assumed_holds_for_check_and_fix(command: tuple[str, ...]) -> No
     run = planner(command[0], broken.name, *command[1:], *job)
     assert run.code == 0
     assert "nothing recomputed" not in run.out
-
-
-def test_model_and_cluster_are_asked_for() -> None:
-    put(BROKEN["bridge-degree"])
-    run = planner("check", "words.txt", "--fix")
-    assert run.code == 2
-    assert "--model and --cluster needed, here or in planner.toml" in run.err
-
-
-def test_nothing_that_fits_ends_with_3_and_writes_nothing() -> None:
-    text = "model.tensor_model_parallel_size=8\ntrain.micro_batch_size=1\n"
-    Path("words.txt").write_text(text)
-    job = ("--cluster", "1xdgx-h100", "--model", "llama3.1-405b", "--global-batch", "128")
-    run = planner("check", "words.txt", "--fix", *job, "--apply")
-    assert run.code == 3
-    assert "planner plan llama3.1-405b 1xdgx-h100 --framework megatron" in run.out
-    assert Path("words.txt").read_text() == text
 
 
 def test_what_the_format_cannot_say_ends_with_4(demo_format: Format) -> None:
@@ -296,65 +241,3 @@ def test_tables_stay_within_the_terminal(monkeypatch: pytest.MonkeyPatch, width:
         put(BROKEN[name])
         out = fix(BROKEN[name]).out.partition("What --apply changes")[0]
         assert max(map(len, out.splitlines())) <= width
-
-
-DEEPSPEED_SECTION = """\
-distributed_type: DEEPSPEED
-deepspeed_config:
-  zero_stage: 3
-  gradient_accumulation_steps: 1
-mixed_precision: bf16
-num_machines: 1
-num_processes: 8
-"""
-
-
-def test_a_repair_keeps_the_engine_and_brings_decisions_only() -> None:
-    path = Path("accelerate.yaml")
-    path.write_text(DEEPSPEED_SECTION)
-    run = planner(
-        "check", path.name, "--fix", "--cluster", "1xdgx-h100", "--model", MODEL, "--apply"
-    )
-    assert run.code == 0, run.err
-    added = "  offload_optimizer_device: cpu\n  offload_param_device: cpu\n"
-    assert path.read_text() == DEEPSPEED_SECTION.replace("mixed", f"{added}mixed")
-
-
-@pytest.mark.parametrize(
-    ("section", "seq_len"),
-    [
-        ("  fsdp_version: 2\n", "4096"),
-        (
-            "  fsdp_reshard_after_forward: FULL_SHARD\n  fsdp_activation_checkpointing: true\n",
-            "8192",
-        ),
-    ],
-)
-def test_a_repair_states_no_defaults_and_no_precision_that_was_assumed(
-    section: str, seq_len: str
-) -> None:
-    text = (
-        f"distributed_type: FSDP\nmixed_precision: 'no'\nnum_processes: 2\nfsdp_config:\n{section}"
-    )
-    Path("accelerate.yaml").write_text(text)
-    job = ("--cluster", "1xdgx-h100", "--model", MODEL, "--seq-len", seq_len, "--global-batch", "2")
-    run = planner("check", "accelerate.yaml", "--fix", *job, "--apply")
-    assert run.code == 0, run.err
-    assert Path("accelerate.yaml").read_text() == f"{text}  fsdp_offload_params: true\n"
-
-
-IN_VARIABLES = {
-    "megatron": "pretrain_gpt.py --bf16 --num-layers 32 --micro-batch-size 64 --seq-length 8192",
-    "bridge": "run_recipe.py train.micro_batch_size=64 model.seq_length=8192",
-}
-
-
-@pytest.mark.parametrize("line", IN_VARIABLES.values(), ids=IN_VARIABLES)
-def test_a_script_whose_command_line_nothing_seems_to_run_is_not_edited(line: str) -> None:
-    path = Path("run.sh")
-    path.write_text(f"CMD='torchrun --nproc-per-node 8 {line}'\nhand_on CMD\n")
-    before = path.read_text()
-    run = planner("check", "run.sh", "--fix", "--cluster", CLUSTER, "--model", MODEL, "--apply")
-    assert run.code == 4
-    assert "how it is run is not understood" in " ".join(run.err.split())
-    assert path.read_text() == before

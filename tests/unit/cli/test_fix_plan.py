@@ -135,15 +135,6 @@ def test_apply_replaces_a_broken_plan_and_leaves_a_sound_one(plan_of: Any, tmp_p
     assert path.read_text() == mended
 
 
-@pytest.mark.parametrize(
-    "option", ["--model", "--gpus", "--seq-len", "--global-batch", "--imbalance", "--profile"]
-)
-def test_a_plan_states_its_own_job(plan_of: Any, option: str) -> None:
-    run = planner("check", plan_of(), "--fix", "--cluster", "2xdgx-h100", option, "8")
-    assert (run.code, run.out) == (2, "")
-    assert f"{option}: is for configuration files" in run.err
-
-
 def test_no_repair_ends_with_3_and_names_the_search(
     plan_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """Host memory: what is assumed of nodes that publish none, and what a user gives."""
 
 import json
-from pathlib import Path
 
 import pytest
 from in_process import planner
@@ -35,12 +34,3 @@ def test_a_cluster_says_its_host_memory_too() -> None:
     assert load_cluster("1xrtx4090@128GiB").node.host_memory_bytes == 128 * GIB
     assert load_cluster("1xrtx4090").node.host_memory_bytes == 384 / 8 * GIB
     assert load_cluster_of("rtx4090@512GiB", 2).node.host_memory_bytes == 128 * GIB
-
-
-def test_a_saved_plan_remembers_the_host_memory(tmp_path: Path) -> None:
-    path = tmp_path / "plan.yaml"
-    plan = ("plan", "llama2-7b", "1xrtx4090", "--framework", "deepspeed", "--seq-len", "2048")
-    run = planner(*plan, "--host-memory", "192GiB", "--save", str(path))
-    assert run.code == 0
-    assert "cluster: 1xrtx4090@192GiB" in path.read_text()
-    assert planner("check", str(path), "--no-advice").code == 0

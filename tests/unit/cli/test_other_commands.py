@@ -26,15 +26,6 @@ def test_every_item_of_a_plan_has_a_term(plan_file: Path) -> None:
         assert item_of(name) is not None, name
 
 
-def test_plan_file_of_another_version_is_refused(plan_file: Path) -> None:
-    text = plan_file.read_text().replace("schema_version: 1", "schema_version: 99")
-    plan_file.write_text(text)
-    run = planner("explain", str(plan_file))
-    assert run.code == 2
-    assert "99" in run.err
-    assert "schema_version" in run.err
-
-
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_an_entry_is_readable_at_any_width(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """No word is broken into letters to fit a column."""

@@ -79,12 +79,6 @@ def test_frameworks_that_do_not_offer_a_fixed_value_drop_out_with_a_note() -> No
     assert len(nobody.err.splitlines()) == 4
 
 
-def test_nothing_legal_exits_3() -> None:
-    run = planner(*SMALL, "--fix", "tp=3")
-    assert run.code == 3
-    assert "tp_divides_heads" in run.err or "tp=3" in run.err
-
-
 def test_space_counts_what_would_be_searched_and_searches_nothing() -> None:
     data = answer("--space", "--fix", "tp=2", "--forbid", "recompute")
     (space,) = data["spaces"]

@@ -58,17 +58,6 @@ def test_the_batch_does_not_depend_on_the_largest_cluster() -> None:
     assert sizes[0] == sizes[1]
 
 
-def test_a_deadline_nobody_keeps_ends_with_exit_code_3_and_all_that_is_known() -> None:
-    run = planner(*QUESTION, "--deadline", "1h")
-    assert run.code == 3
-    assert "No size up to 256 GPUs does it" in run.out
-    assert "misses by" in run.out
-    lines = run.err.splitlines()
-    assert lines[0].startswith("no size will do: llama3-8b on up to 256 GPUs of dgx-h100")
-    assert lines[1].startswith("limit: deadline; the fastest, ")
-    assert lines[2].startswith("nearest changes: --deadline ")
-
-
 def test_json_of_a_failure_holds_the_nearest() -> None:
     run = planner(*QUESTION, "--deadline", "1h", "--format", "json")
     assert run.code == 3
@@ -105,20 +94,6 @@ def test_a_larger_cluster_that_would_do_is_named() -> None:
     assert most is not None
     arguments[arguments.index("16")] = most[1]
     assert planner(*arguments).code == 0
-
-
-def test_without_price_and_power_there_is_neither_cost_nor_energy() -> None:
-    arguments = ("size", "llama3-8b", "trn3-node", "--tokens", "100B", "--deadline", "60d")
-    run = planner(*arguments, "--format", "json", "--max-gpus", "512")
-    data = json.loads(run.out)
-    assert data["power_w_per_gpu"] is None
-    assert data["chosen"]["energy_kwh"] is data["chosen"]["cost_usd"] is None
-    run = planner(*arguments, "--max-gpus", "512", "-v")
-    assert "no power figure of trainium3 is known (tdp_w)" in run.out
-    assert "no price of trn3-node is known" in run.out
-    run = planner(*arguments, "--budget", "1M")
-    assert run.code == 2
-    assert "--budget: trn3-node has no price" in run.err
 
 
 def test_a_cluster_file_gives_the_node(tmp_path: Path) -> None:

@@ -80,27 +80,6 @@ def test_a_saved_plan_keeps_profile_and_settings(
     assert "given" in item.split("traits.overheads.step_overhead_s")[1].splitlines()[0]
 
 
-def test_a_plan_file_with_unusable_traits_is_refused_by_its_keys(tmp_path: Path) -> None:
-    path = tmp_path / "best.yaml"
-    assert planner(*SMALL, "--save", str(path)).code == 0
-    data = yaml.safe_load(path.read_text())
-    data["inputs"]["traits"] = {"overlap": {"ring_achieved": 1}, "kernels": {"dropout": 3}}
-    path.write_text(yaml.safe_dump(data, sort_keys=False))
-    run = planner("explain", str(path))
-    assert run.code == 2
-    first, second = run.err.splitlines()
-    unknown = f"{path}::inputs.traits.overlap.ring_achieved: unknown trait; given 1, "
-    assert first.startswith(unknown)
-    assert second == (
-        f"{path}::inputs.traits.kernels.dropout: wrong value; given 3, allowed: true, false"
-    )
-    data["inputs"] |= {"traits": {}, "profile": "brige"}
-    path.write_text(yaml.safe_dump(data))
-    assert planner("explain", str(path)).err.startswith(
-        f"{path}::inputs.profile: unknown profile of megatron; given 'brige'"
-    )
-
-
 @pytest.mark.parametrize("command", [SMALL, MEMORY])
 def test_all_problems_of_software_options_come_at_once(command: tuple[str, ...]) -> None:
     run = planner(
@@ -118,18 +97,6 @@ def test_a_profile_no_framework_has_is_refused_with_those_of_each() -> None:
     assert [line.partition(";")[0] for line in run.err.splitlines()] == [
         f"command line::--profile: unknown profile of {name}" for name in FRAMEWORKS
     ]
-
-
-def test_recompute_modules_that_save_nothing_are_noted() -> None:
-    arguments = ("--recompute-modules", "mlp,moe_act", "--format", "json")
-    note = (
-        "recompute module moe_act saves nothing: the layers of gpt3-xl keep no tensor that it "
-        "would rebuild under megatron"
-    )
-    memory = answer_of(planner(*MEMORY, "--recompute", "selective", *arguments))
-    plan = answer_of(planner(*SMALL, *arguments))
-    for notes in (memory["notes"], plan["inputs"]["assumed"]):
-        assert [text for text in notes if "saves nothing" in text] == [note]
 
 
 def test_every_profile_is_listed() -> None:

@@ -22,8 +22,7 @@ from planner.spec.traits import UnitCopies
 
 
 def with_states(context: Context, **changes: object) -> Context:
-    # type: ignore[arg-type]
-    return with_traits(context, states={**changes})
+    return with_traits(context, states=changes)
 
 
 @pytest.mark.parametrize("scatters", [True, False])

@@ -241,7 +241,7 @@ def test_the_host_waits_where_a_framework_needs_counts_of_tokens(
 ) -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
     traits = load_traits("megatron", profile)
-    traits = changed_traits(traits, kernels={**kernels})
+    traits = changed_traits(traits, kernels=kernels)
     (group,) = layer_groups(
         context.model, layer_shape(columns_of(dp=64, ep=8), context.job), traits
     )

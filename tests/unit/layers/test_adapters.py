@@ -83,7 +83,7 @@ def test_frozen_products_have_no_weight_gradient_and_adapters_do() -> None:
 
 
 def with_kernels(traits: FrameworkTraits, **changes: object) -> FrameworkTraits:
-    return changed_traits(traits, kernels={**changes})
+    return changed_traits(traits, kernels=changes)
 
 
 def test_adapters_of_16_bits_cast_nothing_and_share_an_input() -> None:

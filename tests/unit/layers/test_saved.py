@@ -163,8 +163,7 @@ def test_modules_together_save_what_each_saves() -> None:
 def spared(model: str, shape: LayerShape, *, mode: str = "full", **changes: object) -> set[str]:
     """Ops that full recomputation under Accelerate does not repeat, over all kinds of layers."""
     traits = load_traits("accelerate")
-    # type: ignore[arg-type]
-    traits = changed_traits(traits, kernels={**changes})
+    traits = changed_traits(traits, kernels=changes)
     if mode != "full":
         traits = with_training(traits, Training(mode="lora", rank=8))
     groups = layer_groups(load_model(model), shape, traits)
