@@ -64,43 +64,6 @@ def test_a_question_becomes_the_page_of_its_best_plan(written: Any) -> None:
     assert "megatron.args" not in page.text, "the files are those of the format asked for"
 
 
-@pytest.mark.parametrize("target", ["html", "perfetto"])
-def test_files_are_replaced_only_with_force(saved: str, tmp_path: Path, target: str) -> None:
-    out = tmp_path / "there"
-    out.write_text("mine")
-    alone = ("--no-search",) if target == "html" else ()
-    run = planner("export", "--to", target, saved, *alone, "-o", str(out))
-    assert (run.code, out.read_text()) == (2, "mine")
-    assert "--force" in run.err
-    assert planner("export", "--to", target, saved, *alone, "-o", str(out), "--force").code == 0
-    assert out.read_text() != "mine"
-    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml", "there"}
-
-
-@pytest.mark.parametrize("target", ["html", "perfetto"])
-@pytest.mark.parametrize("where", ["missing/x", "folder"])
-def test_targets_that_cannot_be_written_are_errors(
-    saved: str, tmp_path: Path, target: str, where: str
-) -> None:
-    (tmp_path / "folder").mkdir()
-    run = planner("export", "--to", target, saved, "-o", str(tmp_path / where), "--force")
-    assert run.code == 2
-    assert "::--out: " in run.err
-    assert {path.name for path in tmp_path.iterdir()} == {"best.yaml", "folder"}
-
-
-@pytest.mark.parametrize("target", ["html", "perfetto"])
-def test_plans_that_are_none_are_errors(tmp_path: Path, target: str) -> None:
-    text = tmp_path / "no.yaml"
-    text.write_text("a: &a [*a]\n")
-    out = tmp_path / "x"
-    for name in (str(tmp_path / "missing.yaml"), str(text)):
-        run = planner("export", "--to", target, name, "-o", str(out))
-        assert run.code == 2
-        assert run.err.startswith(f"{name}::")
-    assert not out.exists()
-
-
 def test_paths_in_a_plan_are_text(saved: str, tmp_path: Path, written: Any) -> None:
     model = tmp_path / "<img src=x>&amp;.yaml"
     model.write_text((ROOT / "models" / "llama3-8b.yaml").read_text())
