@@ -163,7 +163,8 @@ class _Stage:
         """Receive, gather over tp, compute, collectives, send."""
         self.now_s = each.start_s
         # What other stages have sent, or need.
-        received, sent = list[Operation](), list[tuple[Operation, int]]()
+        received = list[Operation]()
+        sent = list[tuple[Operation, int]]()
         for operation in inputs_of(each.slot, len(self.stages)):
             if self.stages[operation.chunk] != self.number:
                 received.append(operation)
@@ -210,7 +211,8 @@ class _Stage:
 
     def tail(self, slices: Sequence[Slice]) -> None:
         """Append the work of a stage after the pipeline; what is hidden runs with the first."""
-        named, tail = {each.kind for each in slices}, self.traffic.tails[self.number]
+        named = {each.kind for each in slices}
+        tail = self.traffic.tails[self.number]
         hidden = [(one, 0.0) for one in tail if one.item not in named]
         for each in slices:
             messages = self.messages(each)

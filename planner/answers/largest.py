@@ -134,7 +134,8 @@ class _Quantity:
         ``above`` is known to fit, or 0. Powers of two are tried until nothing fits, then what
         lies between the last two by halves, STEPS_PER_DOUBLING values apart.
         """
-        low, high = above, self.least << (above // self.least).bit_length()
+        low = above
+        high = self.least << (above // self.least).bit_length()
         most = MAX_BATCH if self.name == MICRO_BATCH else MAX_SEQ_LEN
         try:
             while high <= most and self.fits(high):

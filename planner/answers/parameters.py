@@ -151,7 +151,8 @@ def _of_job(path: str, title: str, value: int, unit: str) -> Parameter:
 
 def _of_hardware(context: Context, figure: Figure) -> Parameter | None:
     """The figure with its value here; None where that is not known."""
-    node, own = context.cluster.node, attrgetter(figure.paths[0])(context)
+    node = context.cluster.node
+    own = attrgetter(figure.paths[0])(context)
     if own is None:
         return None
     # The network of a node serves all its GPUs.

@@ -55,7 +55,8 @@ class Remedies:
 
     def _of_framework(self, one: Remedy) -> Remedy:
         """The change, with the framework it is for where several were asked."""
-        change, options = one.change, ("--framework", self.case.context.traits.name)
+        change = one.change
+        options = ("--framework", self.case.context.traits.name)
         if len(self.asked.contexts) == 1 or "--framework" in change.options:
             return one
         words = f"{change.words} {' '.join(options)}"

@@ -43,7 +43,8 @@ def row_of(
     for each in fields(like):
         if each.name.startswith("_") or each.name in (*leave_out, *more):
             continue
-        hint, words = hints[each.name], about.get(each.name, "")
+        hint = hints[each.name]
+        words = about.get(each.name, "")
         if issubclass(like, LayoutFields):
             decision = FIELDS[each.name]
             words = decision.about

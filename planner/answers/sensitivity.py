@@ -203,7 +203,8 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
     winners = {factor: asker.at(figure, factor) for factor in factors}
 
     def point(factor: float, best: Plan | None) -> Point:
-        kept, change = _kept(figure.scaled(plan.context, factor), plan.strategy), None
+        kept = _kept(figure.scaled(plan.context, factor), plan.strategy)
+        change = None
         if best:
             change = _per_token(best) / _per_token(asker.best) - 1.0
         return Point(

@@ -102,8 +102,11 @@ def first_of_each(plans: Sequence[Plan], key: Callable[[Plan], Any]) -> list[Pla
     first: dict[str, Plan] = {}
     for plan in plans:
         first.setdefault(plan.framework, plan)
+    leading = sorted(first.values(), key=key)
     others = [plan for plan in plans if first[plan.framework] is not plan]
-    return sorted(first.values(), key=key) + (sorted(others, key=key) if len(first) > 1 else others)
+    if len(first) > 1:
+        others.sort(key=key)
+    return leading + others
 
 
 def best(

@@ -299,8 +299,10 @@ def speed(asked: Plan, other: Plan) -> Ratio:
         # Logarithms of how far the ends of each range lie from its time.
         slower = [math.log(made.iter_time_s_upper / made.iter_time_s) for made in both]
         faster = [math.log(made.iter_time_s_lower / made.iter_time_s) for made in both]
-        below, above = math.hypot(faster[0], slower[1]), math.hypot(slower[0], faster[1])
-        lower, upper = value / math.exp(below), value * math.exp(above)
+        below = math.hypot(faster[0], slower[1])
+        above = math.hypot(slower[0], faster[1])
+        lower = value / math.exp(below)
+        upper = value * math.exp(above)
         basis = "of both times, as if they erred independently"
     return Ratio(
         value=value, lower=lower, upper=upper, basis=basis, within_error=lower <= 1.0 <= upper

@@ -222,7 +222,8 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
     figures = []
     for key, change, deviation in zip(used, theta, spread, strict=True):
-        value, was = priors[key].value * math.exp(change), priors[key].value
+        value = priors[key].value * math.exp(change)
+        was = priors[key].value
         count = int(np.sum(effects[key] > LEAST_EFFECT))
         basis = priors[key].basis
         figures.append(Figure(key, value, float(deviation), count, basis=basis, catalog=was))

@@ -306,7 +306,8 @@ def alpha_beta_fit(sizes: Array, moved: Array, seconds: Sequence[float]) -> Alph
     regimes, error = [one], one.error
     switch_bytes: tuple[float, ...] = ()
     for at in range(LEAST_POINTS, count - LEAST_POINTS + 1):
-        small, large = _regime(bus[:at], time[:at]), _regime(bus[at:], time[at:])
+        small = _regime(bus[:at], time[:at])
+        large = _regime(bus[at:], time[at:])
         squares = at * small.error**2 + (count - at) * large.error**2
         joined = float(np.sqrt(squares / count))
         # a second regime is worth stating where it leaves less than 70 % of the error

@@ -223,7 +223,8 @@ def _nccl_rows(
         # nccl-tests prints sizes below one element per rank as 0 bytes
         if size <= 0 or micros <= 0:
             continue
-        place, rate = Place(path=path, line=at), size / (micros * US) / GB
+        place = Place(path=path, line=at)
+        rate = size / (micros * US) / GB
         # GB/s from which two decimals say a bandwidth well enough to be held against size and time.
         if algorithm >= 1.0 and abs(rate / algorithm - 1.0) > 0.02:
             message = f"{size:,.0f} bytes in {micros:g} us are {rate:,.4g} GB/s, not {algorithm:g}"

@@ -288,12 +288,15 @@ def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]
 
     Other keys stay as they are; a note says what was read.
     """
-    gpu, rest = raw.get("gpu"), {key: raw[key] for key in raw if key not in _EVERYDAY_KEYS}
+    gpu = raw.get("gpu")
+    rest = {key: raw[key] for key in raw if key not in _EVERYDAY_KEYS}
     if not isinstance(gpu, str) or "node" in raw:
         return raw, ()
     one = load_cluster(f"1x{gpu}").node
-    node, overrides = one.whole or one, dict(raw.get("overrides") or {})
-    size, count = raw.get("gpus_per_node", node.num_accelerators), raw.get("nodes", 1)
+    node = one.whole or one
+    overrides = dict(raw.get("overrides") or {})
+    size = raw.get("gpus_per_node", node.num_accelerators)
+    count = raw.get("nodes", 1)
     if size != node.num_accelerators:
         sizes = ("accelerators_per_node", "scale_up_domain_accelerators", "nics")
         overrides |= dict.fromkeys(sizes, size)

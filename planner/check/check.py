@@ -271,7 +271,8 @@ def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
         neutral = (0, 1, "none", "1f1b")
         last_first = tuple(reversed(one.needs))
         needs = sorted(last_first, key=lambda name: getattr(layout.strategy, name) in neutral)
-        text, severity = " ".join(one.text.split()), SEVERITIES[0]
+        text = " ".join(one.text.split())
+        severity = SEVERITIES[0]
         if one.offered_by == "framework" and not is_plan:
             severity = "warning"
             text = f"Plans do not model it: {text}. Memory, network and time are not checked."

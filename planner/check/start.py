@@ -143,7 +143,8 @@ def not_stated(context: Context, strategy: Strategy, layout: Layout | None) -> s
     """Fields that a file, read again, does not state as they were written."""
     if layout is None:
         return "all of it"
-    wanted, found = _fields(context, strategy), _fields(layout.context, layout.strategy)
+    wanted = _fields(context, strategy)
+    found = _fields(layout.context, layout.strategy)
     return ", ".join(name for name, value in wanted.items() if found[name] != value)
 
 

@@ -116,7 +116,8 @@ def size(
     for option in (each for each, said in of_fewest.items() if said):
         problems.add(option, "not taken with --gpus, the fastest plan of every size")
     curve, notes = _scaling(query, node, gpus, problems, progress, is_weak=weak)
-    body, screen = partial(scale_document, curve, notes), partial(print_scaling, curve, notes)
+    body = partial(scale_document, curve, notes)
+    screen = partial(print_scaling, curve, notes)
     return Shown(kind="scale", found=curve, body=body, screen=partial(screen, verbose=verbose))
 
 
@@ -257,7 +258,8 @@ def measuring(result: "Sensitivity", cluster: str) -> str:
     own, vendors = result.best.context.cluster, load_traits("torchtitan").support.vendors
     if not worth or own.accelerator.vendor not in (*vendors, PROCESSOR):
         return ""
-    whole, count = (own.node.whole or own.node).name, own.node.num_accelerators
+    whole = (own.node.whole or own.node).name
+    count = own.node.num_accelerators
     place = cluster if is_path(cluster) else f"{own.num_nodes}x{whole}"
     start = ["torchrun", "--no-python", "--nproc-per-node", str(count)] if count > 1 else []
     files = ["all_reduce_perf.txt"] if worth & {"nic_gbit_per_s", "fabric_latency_us"} else []
@@ -340,7 +342,9 @@ def job(
         if tokens is None:
             problems.add("--tokens", "needed: tokens of the whole job, such as 15T")
         found = best_of(query, progress, problems=problems)
-        made, notes = Job(plan=found.plans[0], terms=terms), found.notes
+        made = Job(plan=found.plans[0], terms=terms)
+        notes = found.notes
     made.check()
-    body, screen = partial(job_document, made, notes), partial(print_job, made, notes)
+    body = partial(job_document, made, notes)
+    screen = partial(print_job, made, notes)
     return Shown(kind="job", found=made, body=body, screen=partial(screen, verbose=verbose))

@@ -122,7 +122,8 @@ def calibrate(
         taken = _table_alone(words)
     if words:
         made = _fitted(words, taken, model, config, progress)
-        today, folder = datetime.now(UTC).date(), out.parent if out else Path()
+        today = datetime.now(UTC).date()
+        folder = out.parent if out else Path()
         text = cluster_text(made, command, today, folder)
         screen = partial(report.print_calibration, made)
     else:

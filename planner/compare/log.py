@@ -278,7 +278,8 @@ def measured(log: Log, sizes: Sizes) -> Measured | None:
     known = [one for one in all_s if one is not None]
     if not known:
         return None
-    first, numbers = 0, [step.number for step in log.steps[:2]]
+    first = 0
+    numbers = [step.number for step in log.steps[:2]]
     # The first step printed is the run's first, or the mean of its first ones.
     if len(numbers) > 1 and 2 * numbers[0] <= numbers[1]:
         usual = median(known[1:])

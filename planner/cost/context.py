@@ -96,7 +96,8 @@ def unique_rows(strategy: StrategyColumns, names: Sequence[str]) -> tuple[Index,
 
     The fields are digits of one number; where it would not fit, it is replaced by its rank.
     """
-    key, below = np.zeros(len(strategy), dtype=np.int64), 1
+    key = np.zeros(len(strategy), dtype=np.int64)
+    below = 1
     if len(key) == 1:
         return key, key
     for name in names:

@@ -189,7 +189,8 @@ def aligned_fraction(gemm: Gemm) -> Array:
     """
     k = np.rint(gemm.k).astype(np.int64)
     if not gemm.has_weight:
-        m, n = np.rint(gemm.m).astype(np.int64), np.rint(gemm.n).astype(np.int64)
+        m = np.rint(gemm.m).astype(np.int64)
+        n = np.rint(gemm.n).astype(np.int64)
         return np.where((m | n | k) % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
     sides = np.rint(gemm.n).astype(np.int64) | k
     return np.asarray(ALIGNED_FRACTIONS[np.minimum(sides & -sides, ALIGNED_UNIT)])

@@ -236,7 +236,8 @@ def launch_waits_s(
     forward, backward, again = (
         floor - seconds for floor, seconds in zip(floors_s, kernels_s, strict=True)
     )
-    short_forward, short_backward = np.maximum(forward, 0.0), np.maximum(backward, 0.0)
+    short_forward = np.maximum(forward, 0.0)
+    short_backward = np.maximum(backward, 0.0)
     lacking = forward + backward
     waited = np.maximum(lacking, 0.0)
     short = short_forward + short_backward

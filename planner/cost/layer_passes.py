@@ -108,7 +108,8 @@ def layer_times(parts: StageParameters) -> LayerTimes:
     share, on_nvme = host_link_share(strategy, context.cluster), offloads(strategy, "nvme")
     fetch = parameter_fetch_s(wire / shard, on_nvme, context.cluster, offload, share)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
-    forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
+    forward = costs.exposed_at(costs.forward)
+    backward = costs.exposed_at(costs.backward)
     reduced = copied + parts.params * dp.copy_reduce
     return LayerTimes(
         forward=_layer_pass(context, forward, gather, copied, fetch),

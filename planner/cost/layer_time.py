@@ -298,7 +298,8 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
 
     Each overlapped, then held up by its launches.
     """
-    found, total = dict[str, TimeItems](), sum(kind.num_layers for kind in kinds)
+    found = dict[str, TimeItems]()
+    total = sum(kind.num_layers for kind in kinds)
     for kind in kinds:
         priced = [(op, op_items(op, setting)) for op in kind.ops]
         forward = add_items(*(items for _, items in priced))

@@ -71,7 +71,8 @@ def _tensor_item(group: str, tensor: SavedTensor, copies: float, lifetime: Lifet
     if tensor.is_freed:
         lifetime = RESERVED
     copies *= float(np.max(tensor.count))
-    rows, width = float(np.max(tensor.rows)), float(np.max(tensor.width))
+    rows = float(np.max(tensor.rows))
+    width = float(np.max(tensor.width))
     is_whole = rows.is_integer() and width.is_integer()
     return LedgerItem(
         name=f"{group}.{tensor.name}",
@@ -175,7 +176,8 @@ def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGr
     groups = layer_groups(subject.context.model, shape, subject.context.traits)
     stages = all_stages(subject.strategy.pp)
     none, taken = subject.model.leading_by_policy(subject.layers, subject.counts, stages)
-    kept, by_selective = float(none[0, stage]), float(taken[SELECTIVE, 0, stage])
+    kept = float(none[0, stage])
+    by_selective = float(taken[SELECTIVE, 0, stage])
     selective = float(subject.counts[SELECTIVE, 0, stage])
     untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])
     behind = sum(group.num_layers - group.num_leading for group in groups)
@@ -201,7 +203,8 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
         for tensor in tensors
     ]
     shape = layer_shape(subject.columns, subject.context.job)
-    tokens, hidden = float(shape.num_tokens[0]), subject.context.model.hidden_size
+    tokens = float(shape.num_tokens[0])
+    hidden = subject.context.model.hidden_size
     inputs = float(subject.counts[FULL, 0, stage]) * flight
     items.append(
         LedgerItem(
@@ -267,7 +270,8 @@ def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     """
     used = subject.counts[:, 0, stage] > 0
     by_policy = subject.model.policies.workspace_bytes[:, 0] * used
-    rebuilt, moved = float(by_policy[[SELECTIVE, FULL]].max()), float(by_policy[OTHERS].max())
+    rebuilt = float(by_policy[[SELECTIVE, FULL]].max())
+    moved = float(by_policy[OTHERS].max())
     name = "rebuilt_activations" if rebuilt >= moved else "offload_buffers"
     workspace = LedgerItem(
         name=f"transient.{name}", num_bytes=max(rebuilt, moved), lifetime="backward of a layer"

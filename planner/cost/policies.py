@@ -80,8 +80,10 @@ def policy_costs(parts: StageParameters, added_s: Array, fill_s: Array) -> Polic
     """
     costs, none = parts.costs, np.zeros(len(parts.strategy))
     offered = offers_activation_offload(parts.context, parts.strategy)
-    saved, lead = costs.at(costs.body.saved_bytes), costs.at(costs.lead.saved_bytes)
-    selective, boundary = costs.at(costs.body.selective_saved_bytes), costs.at(costs.boundary_bytes)
+    saved = costs.at(costs.body.saved_bytes)
+    lead = costs.at(costs.lead.saved_bytes)
+    selective = costs.at(costs.body.selective_saved_bytes)
+    boundary = costs.at(costs.boundary_bytes)
     lead_selective = costs.at(costs.lead.selective_saved_bytes)
     largest = costs.at(costs.largest_saved_bytes)
     largest_selective = costs.at(costs.largest_selective_saved_bytes)

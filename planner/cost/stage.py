@@ -290,7 +290,8 @@ class StageModel(Rowed):
         strategy = self.strategy
         is_stage = all_stages(layers.shape[1]) < strategy.pp[:, None]
         seconds = np.where(is_stage, self.time_s(layers, counts), 0.0)
-        slowest_s, sum_s = seconds.max(axis=1), seconds.sum(axis=1)
+        slowest_s = seconds.max(axis=1)
+        sum_s = seconds.sum(axis=1)
         makespan = makespan_s(strategy, slowest_s, sum_s, self.bubble_filled_s)
         tail = self.step_end_s(layers).max(axis=1)
         return np.asarray(makespan + tail + self.constant_s)

@@ -97,7 +97,8 @@ class StageParameters(Rowed):
 
     def layer_bytes(self, state: str, layer: LayerMemory) -> Array:
         """Bytes of one layer's weights, gradients, optimizer, host or device states."""
-        dense, expert = getattr(self.states, state), getattr(self.expert_states, state)
+        dense = getattr(self.states, state)
+        expert = getattr(self.expert_states, state)
         return np.asarray(
             self.costs.at(layer.params) * dense + self.costs.at(layer.expert_params) * expert
         )

@@ -81,7 +81,8 @@ def tied_embedding_s(parts: StageParameters) -> Array:
     others = ("virtual stages", "micro-batch", "sequence parallel", "ZeRO stage", "offload")
     rows, index = unique_rows(strategy, columns_except(*others))
     few = strategy.take(rows)
-    stages, both = group_of("pp", few, context.cluster), np.minimum(few.head_stage + 1, 2)
+    stages = group_of("pp", few, context.cluster)
+    both = np.minimum(few.head_stage + 1, 2)
     group = Group(
         members=tuple(np.where(inside >= few.pp, both, 1) for inside in stages.members),
         domain=stages.domain,
@@ -338,7 +339,8 @@ def grad_sync_pieces(parts: StageParameters, times: LayerTimes) -> dict[Per, Dur
 
     reduces, gathers = overlap.overlaps_gradient_reduction, overlap.overlaps_parameter_gather
     frozen, first_frozen, last_frozen = frozen_weight_gathers(parts)
-    gather_s, reduce_s = (parts.params + frozen) * dp.gather, parts.params * dp.reduce
+    gather_s = (parts.params + frozen) * dp.gather
+    reduce_s = parts.params * dp.reduce
     forward_s, backward_s = times.forward.whole_s, times.backward.whole_s
     window = np.where(unsharded_until_step(strategy, context.traits.states), 0.0, backward_s)
     shown = layer(reduce_s, window, overlaps=reduces)

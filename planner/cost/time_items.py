@@ -50,7 +50,8 @@ def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
     # Seconds of the makespan in which the slowest stage works.
     computing = subject.strategy.num_micro_batches * slowest_s
     pace = straggler_factor(subject.context, columns)
-    bubble, waiting = (makespan - computing) / pace, makespan * (1.0 - 1.0 / pace)
+    bubble = (makespan - computing) / pace
+    waiting = makespan * (1.0 - 1.0 / pace)
     return {
         "pipeline.bubble": shown_alone(bubble),
         "synchronisation": shown_alone(waiting),
@@ -90,7 +91,8 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
     ``m (max_i T_i - Σ_i T_i / p)`` and the same of the tails, what stages wait for the slowest one.
     So pipelines of any lengths can be compared: times p, items are seconds of the whole pipeline.
     """
-    seconds, num = subject.model.time_s(*subject.split), subject.strategy.num_micro_batches
+    seconds = subject.model.time_s(*subject.split)
+    num = subject.strategy.num_micro_batches
     tails = subject.model.step_end_s(subject.layers)
     pp, head = subject.strategy.pp, subject.strategy.head_stage
     split = np.vstack([subject.layers, subject.counts[:, 0, :]])

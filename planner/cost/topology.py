@@ -72,7 +72,8 @@ def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
     if axis == "etp":
         return strategy.etp, np.ones_like(strategy.etp)
     shard, cut = strategy.dp // strategy.dp_replicate, ranks_of_sequence(vars(strategy))
-    inside, inner = _placed_inside("dp", strategy), ranks_of_stage(vars(strategy)) // strategy.dp
+    inside = _placed_inside("dp", strategy)
+    inner = ranks_of_stage(vars(strategy)) // strategy.dp
     expert = strategy.etp * (inside // inner)
     alike = inner * shard
     whole = strategy.etp * strategy.ep

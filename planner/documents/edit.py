@@ -193,7 +193,8 @@ class JsonEditor(Editor):
         start, end = key.start, item.end
         if comma >= 0 and not self.text[end:comma].strip(" \t"):
             end = comma + 1
-        indent, line_end = self.indent_of(start), _LINE_END.match(self.text, end)
+        indent = self.indent_of(start)
+        line_end = _LINE_END.match(self.text, end)
         if indent is not None and line_end:
             start, end = start - len(indent), line_end.end()
         if comma < 0 and index:

@@ -147,7 +147,8 @@ def _tree(where: str, root: Node | None) -> Tree:
     top = Entry(value=None, line=1)
     if root:
         top = walk.visit(root, (), root.line)
-    entries, duplicates = dict(_entries(top, ())), tuple(walk.duplicates)
+    entries = dict(_entries(top, ()))
+    duplicates = tuple(walk.duplicates)
     return Tree(value=top.value, entries=entries, duplicates=duplicates, root=root)
 
 

@@ -116,7 +116,8 @@ class Rules(list[FormatRule], Generic[View]):
                 found: list[Violation] = []
                 for each in wrong:
                     if isinstance(each, str):
-                        at, text = each, words.format(file=file, given=file[each])
+                        at = each
+                        text = words.format(file=file, given=file[each])
                     else:
                         at, text = each
                     found.append(Violation(key=file.spelled(at), message=text))

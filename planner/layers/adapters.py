@@ -99,7 +99,8 @@ def adapters_of(model: ModelSpec, training: Training, *, joined: bool) -> tuple[
         held = [target for target in places if target in sizes]
         chosen = [target for target in held if target in training.targets]
         if joined and chosen:
-            width, out = sizes[held[0]][0], sum(sizes[target][1] for target in held)
+            width = sizes[held[0]][0]
+            out = sum(sizes[target][1] for target in held)
             found.append(Adapter(name=op, beside=op, width=width, out=out, num_sharing=1))
             continue
         for target in chosen:
@@ -188,7 +189,8 @@ def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array,
     stands beside is, B always by columns; r (in + out) / t parameters either way. Source:
     ParallelLinearAdapter in megatron/bridge/peft/utils.py.
     """
-    width, out = np.asarray(float(adapter.width)), adapter.out / tp
+    width = np.asarray(float(adapter.width))
+    out = adapter.out / tp
     if is_by_rows(adapter):
         return width / tp, rank * np.ones_like(tp), out
     return width * np.ones_like(tp), rank / tp, out
@@ -358,7 +360,8 @@ def adapter_op(
     added, joined = adapter.out / shape.tp, np.zeros_like(shape.tp)
     if is_by_rows(adapter):
         # The whole output is gathered, of which sequence parallelism keeps a rank's tokens.
-        added, joined = adapter.out / shape.sp, adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
+        added = adapter.out / shape.sp
+        joined = adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
     # What is gathered by columns is laid side by side: read and written, 4 bytes per element.
     side_by_side = tokens * 4.0 * joined
     traffic = [

@@ -248,7 +248,8 @@ def mtp_ops(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> tup
 
     Embedding and head are the model's, run once more; what they hold is counted where they stand.
     """
-    embedding, head = embedding_op(model, shape, traits), head_op(model, shape, traits)
+    embedding = embedding_op(model, shape, traits)
+    head = head_op(model, shape, traits)
     final_norm = ZERO + mtp_params(model)["mtp_final_norm"].total
     return (
         replace(embedding, name="mtp_embedding", params=ZERO, saved=()),

@@ -270,7 +270,8 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     if beside is not None:
         overlap = replace(traits.overlap, expert_all_to_all_overlap=beside)  # type: ignore[arg-type]
         traits = replace(traits, overlap=overlap)
-    held, own = values.whole("gradient_bytes", least=2, most=4), traits.states
+    held = values.whole("gradient_bytes", least=2, most=4)
+    own = traits.states
     # By the traits, where a gradient is reduced as it is held.
     usual = own.gradient_bytes if own.gradient_bytes == own.gradient_reduce_bytes else None
     if values.given("zero_stage") in (2, 3) and own.zero2_gradient_bytes:

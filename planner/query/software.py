@@ -100,7 +100,8 @@ def read_frameworks(
         name = ADAPTER_FRAMEWORK
         text = f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)"
         problems.note(NoteKind.default, text, "framework")
-    known, is_nemo = (*FRAMEWORKS, ANY_FRAMEWORK), name.strip().lower() == "nemo"
+    known = (*FRAMEWORKS, ANY_FRAMEWORK)
+    is_nemo = name.strip().lower() == "nemo"
     name = meant("--framework", name, known, problems)
     if name not in known:
         hint = SEVERAL.get(name.lower(), "")
@@ -210,7 +211,8 @@ def training_so(
     if not training.is_frozen:
         return tuple(chosen)
     able = [traits for traits in chosen if training.mode in traits.support.train]
-    names, kept = [each.name for each in chosen], [each.name for each in able]
+    names = [each.name for each in chosen]
+    kept = [each.name for each in able]
     _note_left(names, kept, f" for --train {training.mode}", "train", problems)
     refused: dict[tuple[str, str], None] = {}
     for traits in able:

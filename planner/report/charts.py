@@ -197,7 +197,8 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
         for each in slices:
             if each.end_s <= window.start_s or each.start_s >= window.end_s:
                 continue
-            left, right = window.x(each.start_s), window.x(each.end_s)
+            left = window.x(each.start_s)
+            right = window.x(each.end_s)
             # Narrower passes are drawn in their own colour alone.
             whole = ((each.start_s, each.end_s, _colour(each)),)
             for start, end, colour in pieces(each) if right - left > 5.0 else whole:
@@ -206,7 +207,8 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
                     boxes[colour].append(f"M{x:.2f} {top:.2f}H{to:.2f}V{bottom:.2f}H{x:.2f}Z")
             # There is room for the number of a micro-batch.
             if each.slot and right - left > 15.0 and height > 12.0:
-                middle, number = (left + right) / 2.0, str(each.slot[0].micro_batch)
+                middle = (left + right) / 2.0
+                number = str(each.slot[0].micro_batch)
                 numbers.append(_text(middle, bottom - height / 4.0, number, "number"))
     for colour, drawn in boxes.items():
         if drawn:

@@ -179,7 +179,8 @@ def decisions(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
 
 def _figures(context: Context, strategy: Strategy) -> str:
     result = estimate(context, strategy)
-    peak, usable = format_bytes(result.memory.peak_bytes), format_bytes(result.memory.usable_bytes)
+    peak = format_bytes(result.memory.peak_bytes)
+    usable = format_bytes(result.memory.usable_bytes)
     rows = [
         *((what, _words(text)) for what, text in decisions(context, strategy)),
         ("time of an iteration", f"{format_seconds(result.iter_time_s)}, modelled"),

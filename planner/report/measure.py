@@ -191,7 +191,8 @@ ERRORS: list[Column[OwnErrors]] = [
 
 def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors, and which file may be of another machine."""
-    name, num_points = made.base.cluster.name, sum(own.num_points for own in made.own)
+    name = made.base.cluster.name
+    num_points = sum(own.num_points for own in made.own)
     points = plural(num_points, "point")
     headline = f"{name}: {points}, which no figure that can be fitted follows."
     if made.figures:

@@ -129,7 +129,8 @@ def tight_line(plans: Sequence[Plan]) -> str:
 
 def _best(answer: Answer) -> Iterator[Part]:
     """Yield the plan to run, and the table of other layouts and of fewer GPUs."""
-    best, available = answer.plans[0], answer.contexts[0].cluster.num_accelerators
+    best = answer.plans[0]
+    available = answer.contexts[0].cluster.num_accelerators
     aim, gpus, several = answer.aim, best.strategy.num_gpus, len(answer.contexts) > 1
     yield Text(run_line(best, of_gpus=available, names_framework=several), "bold green")
     yield from (f"  {text}" for text in figure_lines(best))

@@ -220,7 +220,8 @@ def _shown(value: Value) -> str:
 
 
 def _wrong(made: FixedFile) -> Iterator[Part]:
-    answer, lines = made.answer, [one_line(str(one)) for one in made.errors]
+    answer = made.answer
+    lines = [one_line(str(one)) for one in made.errors]
     if made.format == PLAN:
         lines = [f"{one.key}: {one.message}" for one in answer.violations]
     yield Text("What is wrong", "bold")

@@ -98,7 +98,8 @@ def _reasons(answer: WhyAnswer) -> Iterator[str]:
         least = 1.0 if answer.verdict == "ranked behind" else 1.05
         for one in sorted(both.penalties, key=lambda one: -one.asked / one.best):
             if one.asked / one.best > least:
-                words, gain = one.name.replace("_", " "), one.asked / one.best - 1.0
+                words = one.name.replace("_", " ")
+                gain = one.asked / one.best - 1.0
                 yield f"{words} must gain {gain:.1%} to be chosen: {one.reason}"
     used, of_best = both.asked.num_gpus, both.best.num_gpus
     if used == of_best:

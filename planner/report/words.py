@@ -177,7 +177,8 @@ def utilization_line(plan: Plan) -> str:
 
 def _peak(plan: Plan) -> tuple[str, bool]:
     """The GEMMs whose peak an MFU is over (of 16 bits if there are), and whether the plan's are."""
-    usual, precision = usual_precision(plan.context.cluster.accelerator), plan.context.job.precision
+    usual = usual_precision(plan.context.cluster.accelerator)
+    precision = plan.context.job.precision
     if usual in SIXTEEN_BITS:
         return "16-bit", precision in SIXTEEN_BITS
     return usual, precision == usual

@@ -105,7 +105,8 @@ def simulate(orders: Sequence[Order], times: ChunkTimes) -> Simulation:
         device = ready.popleft()
         order, ran = orders[device], runs[device]
         while len(ran) < len(order):
-            slot, start = order[len(ran)], ran[-1][1] if ran else 0.0
+            slot = order[len(ran)]
+            start = ran[-1][1] if ran else 0.0
             for operation in inputs_of(slot, num_chunks):
                 if operation not in done:
                     waiting.setdefault(operation, []).append(device)

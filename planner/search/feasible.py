@@ -219,7 +219,8 @@ def _least(
         for num_stages, index in group_by_pp(model.strategy):
             # On a logarithmic scale, no more than the least by the last step.
             part = model.take(index)
-            low, high = np.zeros(len(part)), np.full(len(part), np.log(MOST_FACTOR))
+            low = np.zeros(len(part))
+            high = np.full(len(part), np.log(MOST_FACTOR))
             never = ~feasible(limited(part, np.exp(high)), num_stages)
             # 16 halvings of log(MOST_FACTOR): the factor to 0.013 %.
             for _ in range(16):

@@ -138,7 +138,8 @@ def search(
     progress("looking at fewer GPUs", 0.5)
     rungs = smaller_gpu_frontier(exploration, num_gpus) if with_ladder and best.ranked else []
     exploration.keep_to(without_job_limits(exploration.shapes.gpus))
-    plans, ladder = _found(exploration, best), [_found(exploration, rung)[0] for rung in rungs]
+    plans = _found(exploration, best)
+    ladder = [_found(exploration, rung)[0] for rung in rungs]
     fastest = plans[0] if plans else None
     if breaks_ties and plans:
         simple = ranked_by(exploration, context)

@@ -20,14 +20,14 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 28_360,
-    "lines": 62_998,
-    "files": 318,
+    "statements": 28_320,
+    "lines": 62_910,
+    "files": 292,
     "names per 1,000 lines": 63.6,
     "tokens per line of code": 8.63,
     "commands": 14,
     "modules of check": 128,
-    "lines of tests": 54_839,
+    "lines of tests": 51_010,
 }
 AT_LEAST = {"comments per 1,000 lines": 20.0}
 NAMED = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)

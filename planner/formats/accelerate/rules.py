@@ -35,7 +35,8 @@ rule(
 @rule(CONFIG_ARGS, key=keys.TYPE)
 def distributed_type_known(file: AccelerateView) -> Refused:
     """The type is one Accelerate has."""
-    given, allowed = file[keys.TYPE], keys.schema()["$defs"]["distributed_types"]["enum"]
+    given = file[keys.TYPE]
+    allowed = keys.schema()["$defs"]["distributed_types"]["enum"]
     is_given = keys.TYPE in file.settings and not isinstance(given, bool)
     return {f"given {given!r}; {one_of(allowed)}": is_given and given not in allowed}
 

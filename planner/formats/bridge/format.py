@@ -367,7 +367,8 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
             asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
             if mapping.NAMED in settings and not asked <= options.keys():
                 continue
-            key, message = mapping.spelled(broken.key), mapping.spelled(broken.message)
+            key = mapping.spelled(broken.key)
+            message = mapping.spelled(broken.message)
             yield Violation(key=key, message=message)
 
     return replace(rule, check=check)

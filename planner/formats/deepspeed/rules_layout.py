@@ -94,7 +94,8 @@ def bf16_master_offload_is_consistent(file: DeepspeedView) -> Refused:
     """bf16 master weights need bf16 states, or the host's Adam."""
     if file[keys.MASTER] is not True or file.stage == 0:
         return {}
-    has_states, is_torchs = file[keys.STATES] is True, file[keys.TORCH_ADAM] is True
+    has_states = file[keys.STATES] is True
+    is_torchs = file[keys.TORCH_ADAM] is True
     return {
         "needs bf16_optimizer_states or offload_optimizer; given neither": (
             not has_states and not file.offloads

@@ -283,7 +283,8 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
         of, _ = elsewhere.get(entry.name, ("", ""))
         if of != ADDED:
             first.setdefault(entry.name, entry)
-    others, shown = list(first.values()), listed([name[:60] for name in first])
+    others = list(first.values())
+    shown = listed([name[:60] for name in first])
     there = [name for name in first if name in elsewhere]
     if there:
         forks = {elsewhere[name][0] for name in there} - {RELEASE}

@@ -203,7 +203,8 @@ class Expander:
             yield from self._unknown(start, end)
             return
         name, subscript, sign = found[1], found[2] or "", found[3] or ""
-        value, place = self.values.get(name), self._place(start, end)
+        value = self.values.get(name)
+        place = self._place(start, end)
         is_set = value is not None
         if value is not None and ":" in sign:
             is_set = any(word.text for word in value)
@@ -253,7 +254,8 @@ class Expander:
                     return decides
                 return None if None in found else not decides
             case "binary_expression", [_, sign, _]:
-                left, right = self._known(parts[0]), self._known(parts[2])
+                left = self._known(parts[0])
+                right = self._known(parts[2])
                 if left is None or right is None:
                     return None
                 if sign in ("=", "==", "!="):

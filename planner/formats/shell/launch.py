@@ -306,7 +306,8 @@ class WordsReader:
         """Report what variables leave open in one note: a script given its sizes has many."""
         if not entries:
             return
-        first, names = entries[0], dict.fromkeys(each.name for each in entries)
+        first = entries[0]
+        names = dict.fromkeys(each.name for each in entries)
         if len(entries) > 1:
             message = (
                 f"{len(entries)} options are taken as not known, whose variables the file does not "

@@ -125,7 +125,8 @@ class Script(Expander):
         """``a && b`` or ``a || b``; comments and words that belong to neither may stand between."""
         left, *rest = node.children
         self._run_each([left])
-        found, is_and = self.holds(left), any(each.type == "&&" for each in rest)
+        found = self.holds(left)
+        is_and = any(each.type == "&&" for each in rest)
         yield found if is_and or found is None else not found, rest
 
     def _branches_of_if(self, node: "Node") -> Iterator[Arm]:
@@ -191,7 +192,8 @@ class Script(Expander):
 
     def _assign(self, node: "Node") -> None:
         target, sign = node.children[:2]
-        own, value = self.written(target).partition("[")[0], self._assigned(node)
+        own = self.written(target).partition("[")[0]
+        value = self._assigned(node)
         name = re.escape(own)
         reference = rf"\$({name}\b|\{{{name}[\[}}])"
         grows = sign.type == "+=" or re.search(reference, self.written(node))

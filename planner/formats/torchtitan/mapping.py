@@ -119,7 +119,8 @@ def _unlike_offload(_: Context, strategy: Strategy) -> Refused:
 
 
 def _of_shards(settings: Settings) -> Decided:
-    file, shards = TorchtitanView(settings=settings), whole(settings, option.SHARD, 0)
+    file = TorchtitanView(settings=settings)
+    shards = whole(settings, option.SHARD, 0)
     if shards > 0 and file.others > 0:
         yield "dp", option.SHARD, shards * file.dp_replicate
         yield "num_gpus", option.SHARD, shards * file.others
@@ -241,12 +242,14 @@ def _of_pipeline(settings: Settings) -> Decided:
     # Layers of every model part, and the key that says so.
     parts = given(settings, option.PARTS)
     per_part = given(settings, option.LAYERS)
-    counts, key = [len(option.layers_in(part)) for part in parts or ()], option.PARTS
+    counts = [len(option.layers_in(part)) for part in parts or ()]
+    key = option.PARTS
     if parts is None and num_layers and pp <= option.MAX_PARTS and (per_part or 1) > 0:
         first = whole(settings, option.FIRST_LESS, 0)
         last = whole(settings, option.LAST_LESS, 0)
         count = option.num_parts(num_layers, pp, schedule, per_part, first, last)
-        counts, key = option.default_counts(num_layers, count, first, last) or [], option.LAYERS
+        counts = option.default_counts(num_layers, count, first, last) or []
+        key = option.LAYERS
     if not counts or len(counts) % pp:
         return
     if len(counts) > pp:

@@ -242,7 +242,8 @@ def _processes(
     if per_node and as_whole(per_node.value) and as_whole(nodes.value if nodes else 1):
         return replace(per_node, value=per_node.value * (nodes.value if nodes else 1))
     counts = {name: number_of(word.text) or 0 for name, word in environment.items()}
-    name, number = PER_NODE, counts.get(PER_NODE, 0) * counts.get(NODES, 1)
+    name = PER_NODE
+    number = counts.get(PER_NODE, 0) * counts.get(NODES, 1)
     visible = environment.get(VISIBLE)
     if visible and not visible.unknown and PER_NODE not in environment:
         devices = [each for each in visible.text.split(",") if each.strip()]

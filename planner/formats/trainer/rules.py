@@ -157,7 +157,8 @@ def deepspeed_has_zero(file: ConfigView) -> bool:
 @rule("transformers/integrations/deepspeed.py trainer_config_finalize")
 def deepspeed_agrees(file: ConfigView) -> Violations:
     """Numbers that stand in both places are the same, or auto."""
-    micro, steps = file.whole(keys.BATCH, 8), file.whole(keys.STEPS, 1)
+    micro = file.whole(keys.BATCH, 8)
+    steps = file.whole(keys.STEPS, 1)
     rate = as_number(file["learning_rate"])
     clipping = file["max_grad_norm"]
     numbers: dict[str, tuple[str, float | None]] = {

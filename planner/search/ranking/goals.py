@@ -46,7 +46,8 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     the k best of a count are its k fastest, below the time its limits allow.
     """
     candidates = exploration.candidates
-    gpus, every = candidates.gpus.astype(np.float64), np.ones(len(candidates.gpus), dtype=bool)
+    gpus = candidates.gpus.astype(np.float64)
+    every = np.ones(len(candidates.gpus), dtype=bool)
     # 1e-9: so that rounding drops no plan that just keeps a limit.
     exploration.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + 1e-9))
     if goal.order == "fewest_gpus":

@@ -161,7 +161,7 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
         ),
         "further_module": Simplicity(steps=0.06, reason="per module selected beyond the first"),
         "uneven_stages": Simplicity(
-            steps=1.5,
+            steps=2.0,
             reason="a layout of layers written out: 23 of 125 tuned recipes have one",
         ),
         "short_context": Simplicity(

@@ -118,7 +118,8 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
         if value[position] >= kth:
             break
         limits = field.limits_s(kth)
-        weight, layout = float(field.weight[candidates.group[row]]), int(candidates.layout[row])
+        weight = float(field.weight[candidates.group[row]])
+        layout = int(candidates.layout[row])
         limit_s = float(candidates.below_s(np.array([row]), limits)[0])
         limit_s = min(limit_s, own_s.get(layout, np.inf))
         if candidates.lower_s[row] >= limit_s:

@@ -91,7 +91,8 @@ class Solving:
             found = refine(part, num_stages, relaxed, limit)
             lower[index] = found.lower_s
             for place in np.flatnonzero(np.isfinite(found.upper_s)).tolist():
-                row, variant = int(rows[index[place]]), variants[int(index[place])]
+                row = int(rows[index[place]])
+                variant = variants[int(index[place])]
                 layers, counts = found.layers[place], found.counts[:, place]
                 upper = float(found.upper_s[place])
                 self.candidates.keep(row, variant, layers, counts, upper, uneven)
@@ -99,9 +100,11 @@ class Solving:
             regular_s, known = self._regular_s(model, uneven), self.candidates
             for place in np.flatnonzero(np.isfinite(regular_s)).tolist():
                 row = int(rows[place])
-                pp, vpp = int(known.strategy.pp[row]), int(known.strategy.vpp[row])
+                pp = int(known.strategy.pp[row])
+                vpp = int(known.strategy.vpp[row])
                 layers = np.array(regular_layers(model.num_layers, pp, vpp), dtype=float)
-                counts, upper = np.zeros((len(POLICIES), pp)), float(regular_s[place])
+                counts = np.zeros((len(POLICIES), pp))
+                upper = float(regular_s[place])
                 known.keep(row, variants[place], layers, counts, upper, 1.0)
             bound_s = regular_s if bound is None else self._regular_s(bound, uneven)
             lower = np.minimum(lower, bound_s)
@@ -116,7 +119,8 @@ class Solving:
             index = np.flatnonzero((shapes[0] == pp) & (shapes[1] == vpp))
             if layers is None:
                 continue
-            part, split = model.take(index), np.tile(np.array(layers, dtype=float), (len(index), 1))
+            part = model.take(index)
+            split = np.tile(np.array(layers, dtype=float), (len(index), 1))
             legal = part.fits(split) & (split.min() >= part.least_chunk_layers * vpp)
             part_s = part.iteration_s(split) / uneven
             seconds[index] = np.where(legal, part_s, np.inf)
@@ -162,7 +166,8 @@ class Solving:
         limits = known.below_s(rows, limit_s)
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
             self._ways[row] = StageCandidates(below_s=below_s, ways=[])
-        model, weight = pricing.model(known.strategy.take(rows)), known.weight[rows]
+        model = pricing.model(known.strategy.take(rows))
+        weight = known.weight[rows]
         if pricing.num_variants(policy) > 1:
             bound = pricing.price(model, policy, weight).bound
             # Rows that the bound leaves below their limit.
@@ -247,7 +252,8 @@ class Solving:
         """The best split known in the end, and whether no way can beat it and the limit."""
         known = self.candidates
         best, proved = known.splits.get(row), True
-        left, checked_s = self._ways[row].ways, self._ways[row].below_s
+        left = self._ways[row].ways
+        checked_s = self._ways[row].below_s
         longest_s = float(known.most_of_rows_s(np.array([row]))[0])
         is_first = True
         while left:

@@ -47,7 +47,8 @@ def slowest_stage_s(
 def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -> Mask:
     """Return where some split exists: equal chunks, or one full stage and the others' fewest."""
     pp, vpp = np.asarray(pp), np.asarray(vpp)
-    full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
+    full = max_chunk_layers(num_layers, pp, vpp)
+    size = chunk_size(num_layers, pp, vpp)
     at_end = 2.0 * full - size + (pp - 2) * vpp
     between = np.where(pp > 2, 3.0 * full - 2.0 * size + (pp - 3) * vpp, np.inf)
     legal = (pp > 1) & (np.minimum(at_end, between) <= num_layers)
@@ -61,8 +62,10 @@ def range_at(
 
     Rows may have fewer stages than columns; what is beyond holds none.
     """
-    pp, vpp = strategy.pp[:, None] * 1.0, strategy.vpp[:, None] * 1.0
-    full, size = max_chunk_layers(num_layers, pp, vpp), chunk_size(num_layers, pp, vpp)
+    pp = strategy.pp[:, None] * 1.0
+    vpp = strategy.vpp[:, None] * 1.0
+    full = max_chunk_layers(num_layers, pp, vpp)
+    size = chunk_size(num_layers, pp, vpp)
     is_end = (stages == 0) | (stages == pp - 1)
     interleaved = vpp > 1
     fewest = np.where(interleaved, np.where(is_end, full - size, vpp), 1.0)

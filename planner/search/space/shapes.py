@@ -111,7 +111,8 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     The makespan of layers, embedding and head alone, for the best split without regard to memory.
     """
     pace, num_layers = straggler_factor(context, strategy), context.model.num_blocks
-    forward, backward = costs.exposed_at(costs.forward), costs.exposed_at(costs.backward)
+    forward = costs.exposed_at(costs.forward)
+    backward = costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)
     first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))
     last_s = last_s + pace * costs.exposed_at(costs.mtp.time)

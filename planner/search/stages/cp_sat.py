@@ -66,7 +66,8 @@ def _add_objective(
     problem: cp_model.CpModel, model: StageModel, table: StageTable, chosen: list[Choice]
 ) -> None:
     step_s = float(model.layer_s[0]) / 2**16
-    m, v = int(model.strategy.num_micro_batches[0]), int(model.strategy.vpp[0])
+    m = int(model.strategy.num_micro_batches[0])
+    v = int(model.strategy.vpp[0])
     times: list[cp_model.LinearExpr] = []
     tails: list[cp_model.LinearExpr] = []
     finite = np.isfinite(table.seconds)

@@ -135,7 +135,8 @@ def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) ->
     """
     values = np.where(possible, by, np.inf)
     candidates = np.unique(values[possible])
-    most, fewest = np.where(possible, table.layers, 0.0), np.where(possible, table.layers, np.inf)
+    most = np.where(possible, table.layers, 0.0)
+    fewest = np.where(possible, table.layers, np.inf)
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2

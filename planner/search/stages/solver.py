@@ -55,7 +55,8 @@ def solve_split(
     if np.isfinite(below_s):
         longest_s = float(slowest_limit_s(model, np.array([below_s]))[0])
     table = stage_table(model, longest_s, limits, deadline)
-    work_s, rest_s = float(least_work_s(model)[0]), float(model.constant_s[0])
+    work_s = float(least_work_s(model)[0])
+    rest_s = float(model.constant_s[0])
     pipeline = Pipeline(
         num_micro_batches=float(model.strategy.num_micro_batches[0]),
         vpp=float(model.strategy.vpp[0]),
@@ -99,7 +100,8 @@ def _proved(split: Split, below_s: float) -> Split | None:
 
 def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
     stages = np.arange(len(columns))
-    layers, counts = table.layers[columns], table.counts[:, stages, columns]
+    layers = table.layers[columns]
+    counts = table.counts[:, stages, columns]
     seconds = model.iteration_s(layers[None], counts[:, None, :])
     return Split(layers=layers, counts=counts, iteration_s=float(seconds[0]), is_optimal=False)
 

@@ -157,7 +157,8 @@ def stage_table(
 
 def _offers(model: StageModel, policy: int) -> bool:
     """Some layer keeps less under the policy; it may be a leading one only."""
-    kept, lead = model.policies.saved_bytes[policy, 0], model.policies.lead_saved_bytes[policy, 0]
+    kept = model.policies.saved_bytes[policy, 0]
+    lead = model.policies.lead_saved_bytes[policy, 0]
     keeps_less = kept < model.saved_bytes[0]
     if model.num_leading:
         keeps_less |= kept + lead < model.saved_bytes[0] + model.lead_saved_bytes[0]
@@ -266,7 +267,8 @@ def _needed(excess: Array, saved: Array) -> Array:
 def _all_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
     stage, layers, counts = ranges.grid(part)
-    at, each = stage[None, :].astype(float), counts[:, None, :]
+    at = stage[None, :].astype(float)
+    each = counts[:, None, :]
     held = model.held_bytes(layers[None, :], each, at)[0]
     return _priced_cells(model, stage, layers, counts, held <= model.held_limit_bytes[0])
 
@@ -306,7 +308,8 @@ def _best(
     cells = _fastest(cells)
     column = (cells.layers - numbers[0]).astype(int)
     shape = (num_stages, len(numbers))
-    table, found = np.full(shape, np.inf), np.zeros((len(POLICIES), *shape))
+    table = np.full(shape, np.inf)
+    found = np.zeros((len(POLICIES), *shape))
     table[cells.stage, column] = cells.seconds
     found[:, cells.stage, column] = cells.counts
     every = np.repeat(np.arange(float(num_stages)), len(numbers))
