@@ -172,13 +172,15 @@ def plans_table(
     of_job = [] if first.total_s() is None else [DAYS]
     of_job += [amount_column("cost_usd")] if of_job and first.cost_usd() is not None else []
 
-    base = first if names else min((fastest or first, *plans), key=_time)
+    leading = fastest or first
+    base = first if names else min((leading, *plans), key=_time)
+    most_s = leading.ranked_s * (1.0 + TIE_FRACTION)
 
     def change(plan: Plan) -> str:
         if plan is base:
             return ""
         ratio = _time(plan) / _time(base)
-        is_tie = not names and id(plan) in ranks and ratio <= 1.0 + TIE_FRACTION
+        is_tie = not names and id(plan) in ranks and plan.ranked_s <= most_s
         return f"{'≈ ' if is_tie else ''}{ratio - 1.0:+.1%}"
 
     columns = [
