@@ -71,12 +71,19 @@ class Deadline:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Priced):
     """One ranked plan: where it runs, how it is parallelized, what that costs."""
 
     is_optimal: bool
     weighed_s: float | None = None  # its time with the penalties of what it uses, of a search
+
+    def __repr__(self) -> str:
+        """Return its GPUs, degrees and time; contexts fill screens."""
+        time_s = self.estimate.iter_time_s
+        return (
+            f"Plan({self.framework}, {self.num_gpus} GPUs, {self.strategy.degrees}, {time_s:.3g} s)"
+        )
 
     @property
     def framework(self) -> str:

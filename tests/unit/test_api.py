@@ -145,3 +145,9 @@ def test_its_page_is_written_once(answer: planner.Planned, tmp_path: Path) -> No
     with pytest.raises(InputError, match="--force"):
         answer.report(page)
     assert answer.report(page, force=True) == page
+
+
+def test_a_plan_fits_a_line() -> None:
+    best = planner.plan("gpt3-xl", "1xdgx-a100-640", global_batch=64, top=1).best
+    assert len(repr(best)) < 80
+    assert repr(best).startswith("Plan(megatron, 8 GPUs, ")

@@ -20,8 +20,8 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 28_320,
-    "lines": 62_910,
+    "statements": 28_330,
+    "lines": 62_920,
     "files": 292,
     "names per 1,000 lines": 63.6,
     "tokens per line of code": 8.63,
