@@ -140,7 +140,7 @@ _OPTIONS: tuple[Option, ...] = (
         of="software",
         usual=True,
         help="megatron, deepspeed, torchtitan, accelerate, a format of files, or any [of --emit, "
-        "else megatron; for adapters accelerate].",
+        "else what the hardware runs; for adapters accelerate].",
     ),
     Option(
         name="profile",
@@ -163,7 +163,7 @@ _OPTIONS: tuple[Option, ...] = (
         allowed=(1, MAX_BATCH),
         unit=" sequences",
         usual=True,
-        help="Batch in sequences [about 4M tokens, of adapters 128k].",
+        help="Batch in sequences [about 4M tokens, 8k a GPU at least; of adapters 128k].",
     ),
     Option(name="global_batch_tokens", of="job", help="Batch in tokens, such as 4M."),
     Option(
