@@ -146,7 +146,8 @@ def filled(template: str, context: Context, row: Row) -> str:
         "stage_ranks": product(row, STAGE_DEGREES, "rank"),
         "expert_ranks": product(row, ("etp", "ep"), "expert rank"),
         "micro_batches": f"a batch of {batch} is {batch // each} micro-batches of {each} sequences",
-        "nodes": ceil_div(prod(row.get(name, 1) for name in GPU_DEGREES), node.num_accelerators),
+        # Whole numbers of any size: plan files may state absurd ones.
+        "nodes": -(-prod(row.get(name, 1) for name in GPU_DEGREES) // node.num_accelerators),
         "share": batch // row.get("dp", 1),
         "chunks": chunks,
         "chunk_layers": ceil_div(context.model.num_blocks, chunks),
