@@ -118,7 +118,7 @@ class Found:
     searches: tuple[SearchResult, ...]
     frontier: tuple[Plan, ...] = ()  # the fastest of every number of GPUs, where it was asked for
     ladder: tuple[Plan, ...] = ()  # the best on at most a half, a quarter, ... of its GPUs
-    fastest_of_each: tuple[Plan, ...] = ()  # of each framework, no mechanism weighed, likewise
+    fastest_of_each: tuple[Plan, ...] = ()  # of each framework, before ties are broken
 
     @property
     def plan(self) -> Plan | None:
@@ -144,7 +144,7 @@ class Answer(Found):
     notes: tuple[Note, ...] = ()
     aim: Aim = FASTEST
     narrowing: Narrowing = EVERYTHING
-    fastest: Plan | None = None  # no mechanism weighed, where the first plan is another one
+    fastest: Plan | None = None  # before ties are broken, where the first plan is slower
     headroom_gib: int | None = None  # where that was the aim: what every plan leaves
 
     @property

@@ -77,7 +77,7 @@ def answer(
     line = _line(case, aim, deadline, progress) if in_two or is_missed else None
     points = (line or found).frontier
     first = chosen[0] if chosen and by_time else None
-    # No mechanism weighed; none where it is the first one.
+    # By time with penalties; none where the first one is no slower.
     fastest = None
     if first is not None:
         faster = min((*found.fastest_of_each, first), key=lambda plan: plan.estimate.iter_time_s)

@@ -46,11 +46,12 @@ def read_job(
 ) -> JobSpec | None:
     """Return the job, but for layers of multi-token prediction; None where something is wrong."""
     seq_len = _seq_len(query.get("seq_len"), model, problems)
-    # Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
-    kind = "mixture" if model and model.moe else "dense"
     num_gpus = cluster.num_accelerators if cluster else 0
+    kind = "mixture" if model and model.moe else "dense"
     usual_tokens = max(DEFAULT_BATCH_TOKENS, TOKENS_PER_ACCELERATOR[kind] * num_gpus)
-    usual_tokens = 2**17 if training.is_frozen else usual_tokens
+    if training.is_frozen:
+        # Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
+        usual_tokens = 2**17
     batch = _global_batch(query, seq_len, num_gpus, usual_tokens, problems)
     tokens = problems.count("--tokens", query.get("tokens"))
     margin = query.get("margin")

@@ -220,7 +220,7 @@ class Exploration:
                     strategy=strategy.take(rows),
                     policy=np.full(len(rows), code),
                     weight=weight[rows],
-                    penalty=self.pricing.penalties(strategy.take(rows), policy),
+                    penalty=self.pricing.penalties(strategy.take(rows), policy, weight[rows]),
                     lower_s=lower[kept],
                 )
             )

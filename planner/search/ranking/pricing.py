@@ -62,10 +62,10 @@ class Pricing:
             return np.ones(len(strategy))
         return evidence_penalty(self.context, strategy) * self.policy_weight(policy)
 
-    def penalties(self, strategy: StrategyColumns, policy: Policy) -> Array:
-        """Return the part of the weights that is penalties, whatever the ranking."""
+    def penalties(self, strategy: StrategyColumns, policy: Policy, weight: Array) -> Array:
+        """Return the part of the weights that is penalties: all of it unless ties are broken."""
         if self.context.ranking != "simplicity":
-            return self.weights(strategy, policy)
+            return weight
         context = replace(self.context, ranking="evidence")
         own = 1.0 if policy.is_mixed else policy_penalty(policy.kinds[-1], None, context)
         return evidence_penalty(context, strategy) * own
