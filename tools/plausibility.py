@@ -32,6 +32,7 @@ from planner.errors import InputError, Problem
 from planner.frameworks.registry import ADAM, CURRENT, load_traits
 from planner.frameworks.settings import usual_mtp_layers, with_optimizer
 from planner.query.like import priced_problem, recipe_cluster
+from planner.query.traits import read_settings
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.narrow import read_narrowing
 from planner.spec.job import USUAL_IMBALANCE_FRACTION, JobSpec, Precision
@@ -64,6 +65,7 @@ class Ask(_Part):
     """Of the cluster's node, where fewer than the cluster has."""
     framework: str = "megatron"
     profile: str = CURRENT
+    settings: tuple[str, ...] = ()
     optimizer: str = ADAM
     precision: Precision = "bf16"
     global_batch: Annotated[int, Field(ge=1)]
@@ -142,7 +144,10 @@ def asked(row: SetUp, records: Mapping[str, Record]) -> Asked:
         )
     assert row.ask is not None
     ask = row.ask
-    model, traits = load_model(ask.model), load_traits(ask.framework, ask.profile)
+    model, traits = (
+        load_model(ask.model),
+        load_traits(ask.framework, ask.profile, read_settings(ask.settings)),
+    )
     plain = Context(
         model=model,
         job=JobSpec(

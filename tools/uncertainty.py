@@ -6,7 +6,6 @@ import numpy as np
 
 from planner.frameworks.registry import FRAMEWORKS
 from tools.validation.compare import Comparison
-from tools.validation.setup import software_of
 from tools.validation.summary import weighted_quantile
 
 KINDS = ("reserved", "nvidia_smi")
@@ -37,7 +36,7 @@ def shortfalls(rows: Sequence[Comparison]) -> dict[str, Shortfalls]:
     for row in rows:
         if row.predicted is None or not row.record.is_scored or row.record.model.moe:
             continue
-        found = by_framework[software_of(row.record).framework]
+        found = by_framework[row.record.software.framework]
         for kind in KINDS:
             error = row.memory_error(kind)
             if error is not None:

@@ -95,19 +95,14 @@ def switches(case: Case) -> Iterator[Change]:
 
 
 def _switched(case: Case, texts: Sequence[str]) -> Change | None:
-    """The question with a profile, settings or both; None where they are there already."""
+    """The question with settings; None where they are there already."""
     traits = case.context.traits
-    profiles = [text.removeprefix("profile=") for text in texts if text.startswith("profile=")]
-    plain = [f"traits.{text}" for text in texts if not text.startswith("profile=")]
-    if profiles and traits.profile != CURRENT:
+    settings = read_settings(texts)
+    if set(settings) <= set(traits.settings):
         return None
-    settings = read_settings(plain)
     paths = {path for path, _ in settings}
     kept = tuple(setting for setting in traits.settings if setting[0] not in paths)
-    profile = profiles[0] if profiles else traits.profile
-    if profile == traits.profile and set(settings) <= set(traits.settings):
-        return None
-    other = load_traits(traits.name, profile, (*kept, *settings))
+    other = load_traits(traits.name, traits.profile, (*kept, *settings))
     other = with_training(other, traits.training)
     # What the question says otherwise than a profile stays.
     made = replace(
@@ -116,8 +111,7 @@ def _switched(case: Case, texts: Sequence[str]) -> Change | None:
         optimizer=traits.optimizer,
         memory_uncertainty_fraction=traits.memory_uncertainty_fraction,
     )
-    options = ["--profile", profile] if profiles else []
-    options += [word for text in plain for word in ("--set", text)]
+    options = [word for text in texts for word in ("--set", text)]
     return changed(case, replace(case.context, traits=made), *options)
 
 

@@ -334,6 +334,7 @@ class Frameworks(Row):
     """Software that a plan can assume."""
 
     profiles: tuple[ProfileRow, ...]
+    facts: dict[str, tuple[str, ...]]  # of software, by their choices
 
 
 class Trait(Row):
@@ -356,14 +357,15 @@ class Framework(ProfileRow):
 
 def frameworks() -> Frameworks:
     """Every profile of every framework."""
-    from planner.frameworks.registry import FRAMEWORKS, profile_names
+    from planner.frameworks.registry import FRAMEWORKS, profile_names, software_facts
 
     rows = [
         ProfileRow(**_profile(framework, profile))
         for framework in FRAMEWORKS
         for profile in profile_names(framework)
     ]
-    return Frameworks(profiles=tuple(rows))
+    facts = {fact: tuple(choices) for fact, choices in software_facts().items()}
+    return Frameworks(profiles=tuple(rows), facts=facts)
 
 
 def framework(name: str) -> Framework:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from planner.documents.tree import load_own
 from planner.errors import InputError
@@ -28,7 +28,9 @@ from planner.spelling import unknown
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
 CURRENT = "current"
 ADAM = "adam"
+FACTS = "software"  # section of settings that are facts of software, not single traits
 Figures = dict[str, dict[str, Any]]
+Sections = dict[str, Figures]
 KINDS: tuple[str, ...] = get_args(TensorKind)
 _LOSSES = "losses"  # of vocabulary projections: a table file of its own
 _SECTIONS: dict[str, type[Any]] = {
@@ -78,11 +80,28 @@ def profile_title(framework: str, profile: str) -> Profile:
     )
 
 
+@cache
+def software_facts() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Return the traits that each choice of a fact of software stands for, by fact."""
+    facts: dict[str, dict[str, dict[str, dict[str, Any]]]] = load_own(__package__, "facts.yaml")
+    return facts
+
+
 def trait_types() -> dict[str, dict[str, Any]]:
-    """Return the type of every trait a user can set, by section and name."""
-    return {
+    """Return the type of every trait a user can set, by section and name; facts are a section."""
+    types = {
         section: get_type_hints(cls) for section, cls in _SECTIONS.items() if section != "recompute"
     }
+    choices = {fact: Literal[tuple(named)] for fact, named in software_facts().items()}
+    return {**types, FACTS: choices}
+
+
+def _with_facts(figures: Sections, chosen: Mapping[str, Any]) -> Sections:
+    """Lay what facts of software stand for over a profile's figures, in the order of their file."""
+    for fact, choices in software_facts().items():
+        stands_for = choices[chosen[fact]] if fact in chosen else {}
+        figures = {name: {**own, **stands_for.get(name, {})} for name, own in figures.items()}
+    return figures
 
 
 def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
@@ -98,6 +117,7 @@ def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
     else:
         base_framework, _, base_profile = str(parent).rpartition("/")
         figures = _resolve(base_framework or framework, base_profile)
+    figures = _with_facts(figures, own.get("facts", {}))
     return {section: {**figures.get(section, {}), **own.get(section, {})} for section in _SECTIONS}
 
 
@@ -112,10 +132,12 @@ def trait_figures(
     if profile not in stated_figures(framework):
         known = ", ".join(profile_names(framework))
         raise InputError.single(framework, profile, f"unknown profile; allowed are {known}")
-    figures = _resolve(framework, profile)
+    facts = {path.removeprefix(f"{FACTS}."): value for path, value in settings}
+    figures = _with_facts(_resolve(framework, profile), facts)
     for path, value in settings:
         section, _, name = path.partition(".")
-        figures[section][name] = {"value": value, "source": "given"}
+        if section != FACTS:
+            figures[section][name] = {"value": value, "source": "given"}
     return figures
 
 

@@ -153,8 +153,9 @@ _OPTIONS: tuple[Option, ...] = (
         of="software",
         spelled="set",
         many=True,
-        metavar="traits.SECTION.KEY=VALUE",
-        help="Replace one trait of the profile; may be repeated.",
+        metavar="FACT=CHOICE",
+        help="State a fact of the software, as blocks=fused or loss=linear (`planner show "
+        "frameworks` lists all), or one trait, traits.SECTION.KEY=VALUE; may be repeated.",
     ),
     Option(
         name="global_batch",

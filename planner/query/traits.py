@@ -6,7 +6,14 @@ from typing import Any, Literal, get_args, get_origin
 
 from planner.documents.tree import parsed_yaml
 from planner.errors import InputError, Problem
-from planner.frameworks.registry import CURRENT, loss_names, profile_names, table_names, trait_types
+from planner.frameworks.registry import (
+    CURRENT,
+    FACTS,
+    loss_names,
+    profile_names,
+    table_names,
+    trait_types,
+)
 from planner.limits import short
 from planner.notes import COMMAND_LINE, Problems
 from planner.spec.job import Precision
@@ -165,6 +172,8 @@ def _read(section: str, name: str, value: object) -> TraitValue:
 def _parsed(text: str) -> Setting:
     """Read ``traits.SECTION.KEY=VALUE``; raises ValueError saying what is wrong."""
     key, equals, value = text.partition("=")
+    if key.strip() in trait_types()[FACTS]:
+        key = f"{ROOT}.{FACTS}.{key.strip()}"
     root, _, path = key.strip().partition(".")
     section, _, name = path.partition(".")
     if not equals or root != ROOT or not section or not name:

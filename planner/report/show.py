@@ -251,7 +251,9 @@ def print_frameworks(found: answers.Frameworks, console: Console, most: int | No
         Column("stands for", "title", right=False, wraps=most is None),
     ]
     listed = (found.profiles[:most], columns, len(found.profiles), "profiles")
-    show(console, *_lists(hint, listed))
+    facts = "; ".join(f"{fact} {', '.join(each)}" for fact, each in found.facts.items())
+    said = f"Facts of a run's software, --set FACT=CHOICE over any profile: {facts}."
+    show(console, *_lists(hint, listed), Text(said))
 
 
 def print_framework(found: answers.Framework, console: Console, most: int | None = None) -> None:

@@ -316,8 +316,7 @@ class SupportTraits:
     uneven_stages: bool  # stages may hold different numbers of layers
     vocab_padding: int  # vocabulary is padded to a multiple of this times tp (1: no padding)
     placements: tuple[str, ...]  # orders of the axes, innermost first; the usual one first
-    # Switches that take less memory, cheapest first: each a ``profile=NAME`` of the framework, or
-    # the traits that say it, ``SECTION.KEY=VALUE`` with blanks between.
+    # Switches that take less memory, cheapest first, as ``--set`` takes them, blanks between.
     memory_switches: tuple[str, ...]
     vendors: tuple[str, ...]  # makers of accelerators it is made for
     precisions: tuple[str, ...]  # precisions it trains in

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -63,12 +63,10 @@ class Software(_Part):
 
     framework: str
     profile: str
-    gradient_reduce_bytes: Literal[2, 4] | None = None
-    """Bytes of a gradient element on the wire."""
     optimizer: str | None = None
     """Where it is not the framework's usual one."""
-    attention: Literal["fused", "flash2", "flash_attn", "unfused"] | None = None
-    """The attention kernel, where stated."""
+    is_nearest: bool = False
+    """Nothing is known of a framework of that name: the nearest family stands for it."""
 
 
 class Moe(_Part):
@@ -292,8 +290,9 @@ class Record(_Part):
     quality: Quality
     basis: Literal["read", "recalled"] | None = None
     framework: str
-    software: Software | None = None
-    """None where no trait profile is of that framework."""
+    software: Software
+    traits: dict[str, Any] = Field(default_factory=dict)
+    """Facts and traits that the record states against its profile, by their dotted names."""
     task: Literal["pretrain", "sft", "lora", "rl-trainer"] = "pretrain"
     model: Model
     hardware: Hardware

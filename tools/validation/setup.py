@@ -16,12 +16,13 @@ from planner.frameworks.settings import (
     with_training,
 )
 from planner.layers.adapters import adapter_params, training_problem
+from planner.query.traits import settings_mapping, settings_of
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.spec.training import Mode, Training, read_targets
 from planner.spec.traits import FrameworkTraits, Setting
 from planner.units import GBIT_PER_S
-from tools.validation.records import Hardware, Lora, Record, Runtime, Software
+from tools.validation.records import Hardware, Lora, Record, Runtime
 
 PROCESSOR = ("host_cores", "host_memory_bytes_per_s")
 """Of a node, what a run on a part of it had to itself."""
@@ -78,19 +79,14 @@ class Setup:
     notes: tuple[str, ...] = ()
 
 
-def software_of(record: Record) -> Software:
-    """Return the framework's generation; CannotEstimateError where no profile is of it."""
-    if record.software is None:
-        raise CannotEstimateError(f"no trait profile for {record.framework}")
-    return record.software
-
-
 def to_setup(record: Record) -> Setup:
     """Return the traits of a record's framework generation with its stated settings."""
-    software, runtime = software_of(record), record.runtime
+    software, runtime = record.software, record.runtime
     factor = runtime.capacity_factor
     graphs, modules = runtime.cuda_graph or (), record.parallel.recompute_modules
-    traits = load_traits(software.framework, software.profile)
+    sections = settings_mapping(tuple(record.traits.items()))
+    stated = settings_of(sections, where=record.id, key="traits")
+    traits = load_traits(software.framework, software.profile, stated)
     if software.optimizer:
         traits = with_optimizer(traits, software.optimizer)
     settings = runtime_settings(
@@ -105,19 +101,15 @@ def to_setup(record: Record) -> Setup:
         settings += (("kernels.waits_for_kernels", True),)
     # Attention and head: fp8_dot_product_attention and fp8_output_proj of Megatron-Bridge.
     settings += tuple((f"kernels.{each}_in_8_bit", True) for each in runtime.in_8_bit)
-    notes: list[str] = []
+    notes = [f"{path} {value} as stated" for path, value in stated]
+    if software.is_nearest:
+        notes.append(f"{record.framework} priced as the nearest family, {software.framework}")
     if kept := runtime.products_in_16_bit:
         notes.append(f"{kept} in 16 bits as stated")
         settings += (("kernels.products_in_16_bit", kept),)
     if padding := runtime.vocab_padding:
         notes.append(f"vocabulary padded to a multiple of {padding} as stated")
         settings += (("support.vocab_padding", padding),)
-    if wire := software.gradient_reduce_bytes:
-        notes.append(f"gradients reduced in {wire} bytes as stated")
-        settings += (("states.gradient_reduce_bytes", float(wire)),)
-    if software.attention:
-        notes.append(f"{software.attention} attention as stated")
-        settings += (("kernels.attention", software.attention),)
     if modules:
         notes.append(f"recomputed modules {', '.join(modules)} as stated")
         traits = with_recompute_modules(traits, modules)

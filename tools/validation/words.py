@@ -62,15 +62,17 @@ def spelled_alike(record: Part) -> Part:
     given |= {name: dict(part) for name, part in given.items() if isinstance(part, dict)}
     if isinstance(precision := given.get("precision"), str):
         given["precision"] = PRECISIONS.get(precision, precision.partition(" autocast")[0])
-    for name, known in _known(given).items():
+    for name, known in _known(given, "stated.yaml").items():
         if isinstance(part := given.get(name, {}), dict):
             given[name] = {**known, **part}
     _spell_hardware(given.get("hardware"))
     _spell_layout(given.get("parallel"))
     _spell_memory(given.get("memory"))
     _spell_settings(given)
-    if "software" not in given and (found := _software(given)):
-        given["software"] = found
+    if "software" not in given and isinstance(given.get("framework"), str):
+        found = _known(given, "software.yaml")
+        given["software"] = found["software"]
+        given["traits"] = found.get("traits", {}) | given.get("traits", {})
     return given
 
 
@@ -117,11 +119,14 @@ def _spell_settings(given: Part) -> None:
         _add_routing(given, runtime)
 
 
-def _known(record: Mapping[str, Any]) -> dict[str, Part]:
-    """What the lines of ``stated.yaml`` say of a record, by part; the first line wins."""
+def _known(record: Mapping[str, Any], name: str) -> dict[str, Part]:
+    """What the lines of a table say of a record, by part: the first to set a key wins.
+
+    A line's conditions see what lines before it set.
+    """
     found: dict[str, Part] = {}
-    for line in _stated():
-        if _holds(record, line["when"]):
+    for line in _lines(name):
+        if all(_holds(record, found, key, words) for key, words in line["when"].items()):
             for path, value in line["set"].items():
                 part, _, key = path.partition(".")
                 found.setdefault(part, {}).setdefault(key, value)
@@ -129,13 +134,17 @@ def _known(record: Mapping[str, Any]) -> dict[str, Part]:
 
 
 @cache
-def _stated() -> list[Part]:
-    found: list[Part] = load_own(__package__, "stated.yaml")
+def _lines(name: str) -> list[Part]:
+    found: list[Part] = load_own(__package__, name)
     return found
 
 
-def _holds(record: Mapping[str, Any], when: Mapping[str, Any]) -> bool:
-    return all(fnmatchcase(str(_of(record, key)), str(value)) for key, value in when.items())
+def _holds(record: Mapping[str, Any], found: Mapping[str, Any], key: str, words: Any) -> bool:  # noqa: ANN401
+    """Whether a field, as set or as stated, matches a pattern or one of several."""
+    value = _of(found, key)
+    said = str(_of(record, key) if value is None else value).lower()
+    patterns = words if isinstance(words, list) else [words]
+    return any(fnmatchcase(said, str(each).lower()) for each in patterns)
 
 
 def _spell_memory(memory: Any) -> None:  # noqa: ANN401
@@ -149,22 +158,6 @@ def _spell_memory(memory: Any) -> None:  # noqa: ANN401
     name = next((figure for word, figure in KINDS if word in kind), None)
     if name is not None and memory.get(name) is None:
         memory[name] = memory.pop("reported_gb")
-
-
-@cache
-def _frameworks() -> Mapping[str, list[Part]]:
-    found: Mapping[str, list[Part]] = load_own(__package__, "software.yaml")
-    return found
-
-
-def _software(record: Mapping[str, Any]) -> Part | None:
-    """What ``software.yaml`` says of the framework's name; None where it has none."""
-    name = record.get("framework")
-    for line in _frameworks().get(name, []) if isinstance(name, str) else []:
-        if _holds(record, line.get("when", {})):
-            software: Part = line["software"]
-            return software
-    return None
 
 
 def _of(record: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401

@@ -58,7 +58,7 @@ def test_what_costs_nothing_comes_first_and_nodes_last() -> None:
     words = [one.change.words for one in nothing_of("without offload").remedies]
     kinds = [
         "without --forbid",
-        "--profile",
+        "--set",
         "--optimizer",
         "--seq-len",
         "--framework",

@@ -81,14 +81,16 @@ def test_a_loss_in_chunks_does_without_weights_on_the_host() -> None:
     assert found.plans[0].strategy.offload != "none"
     kept = resident_variant(found)
     assert kept is not None
-    assert "traits.kernels.loss=liger" in kept.words
+    assert "loss=linear" in kept.words
     assert kept.plan.strategy.offload == "none"
     assert kept.plan.estimate.memory.verdict == "fits"
     assert kept.plan.context.traits.kernels.loss == "liger"
 
 
 def test_plans_that_offload_nothing_need_no_switch() -> None:
-    assert resident_variant(asked(forbid=["offload"], profile="fused")) is None
+    assert (
+        resident_variant(asked(forbid=["offload"], settings=["blocks=fused", "loss=fused"])) is None
+    )
 
 
 def test_offload_that_was_asked_for_stays() -> None:
@@ -100,7 +102,7 @@ def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
     read = Query.of("llama3.2-1b", "1xrtx4090", framework="accelerate", profile="current")
     kept = resident_variant(answered(resolve(read), 1))
     assert kept is not None
-    assert {"traits.kernels.loss=liger", "adam-8bit"} <= {*kept.words.split()}
+    assert {"loss=linear", "adam-8bit"} <= {*kept.words.split()}
 
 
 H, TOKENS, VOCAB = 1024, 1024, 32000

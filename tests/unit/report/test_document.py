@@ -44,9 +44,9 @@ def test_fields_have_their_meanings_and_values_their_words() -> None:
 
 def test_a_field_that_is_missing_strange_or_of_another_kind_is_found() -> None:
     validator = Draft202012Validator(schema("frameworks"))
-    assert validator.is_valid(document("frameworks", {"profiles": []}))
+    assert validator.is_valid(document("frameworks", {"profiles": [], "facts": {}}))
     assert not validator.is_valid(document("frameworks", {}))
-    assert not validator.is_valid(document("frameworks", {"profiles": [], "more": 1}))
+    assert not validator.is_valid(document("frameworks", {"profiles": [], "facts": {}, "more": 1}))
     assert not validator.is_valid(document("frameworks", {"profiles": None}))
 
 
@@ -61,4 +61,4 @@ def test_an_unknown_kind_names_the_nearest() -> None:
 
 
 def test_documents_are_json_of_their_head_and_body() -> None:
-    assert json.loads(serialise("frameworks", {"profiles": []}))["profiles"] == []
+    assert json.loads(serialise("frameworks", {"profiles": [], "facts": {}}))["profiles"] == []

@@ -33,6 +33,7 @@ def row(
             "source": {"title": source},
             "quality": "A",
             "framework": "megatron-lm",
+            "software": {"framework": "megatron", "profile": "current"},
             "model": {"name": "gpt", "layers": 8},
             "hardware": {"gpu": "h100", "gpus": 8},
             "parallel": {"tp": 1, "dp": 8, "global_batch": 64, "recompute": "none", **parallel},

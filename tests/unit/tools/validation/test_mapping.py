@@ -11,7 +11,7 @@ from planner.spec.model import ModelSpec
 from tools.validation.compare import measured_figures
 from tools.validation.mapping import Run, layers_per_stage, layout_layers, to_run
 from tools.validation.records import Parallel, Record, read_records, read_runs
-from tools.validation.setup import CannotEstimateError, software_of
+from tools.validation.setup import CannotEstimateError
 
 LINES = Path(__file__).parents[3] / "validation" / "published_runs.jsonl"
 
@@ -53,7 +53,7 @@ def test_bloom_counts_embedding_and_head_as_layers(records: dict[str, Record]) -
 
 
 def profile_of(record: Record) -> tuple[str, str]:
-    software = software_of(record)
+    software = record.software
     return software.framework, software.profile
 
 
@@ -84,7 +84,7 @@ def test_composer_reduces_in_the_stated_type(records: dict[str, Record]) -> None
     run = run_of(records, "mpt-13b-s2048-512xh100ls")
     assert run.context.traits.profile == "fsdp1"
     assert run.context.traits.states.gradient_reduce_bytes in (2.0, 4.0)
-    assert run.notes[0].startswith("gradients reduced in")
+    assert run.notes[0].startswith("states.gradient_reduce_bytes")
     assert run.context.model.gated_mlp is False
 
 
@@ -111,8 +111,10 @@ def test_part_of_a_node(records: dict[str, Record]) -> None:
 def test_skipped_with_a_reason(records: dict[str, Record]) -> None:
     with pytest.raises(CannotEstimateError, match="not published in full"):
         run_of(records, "megatron-sc21-t1-1.7b-32")
-    with pytest.raises(CannotEstimateError, match="no trait profile for maxtext"):
-        run_of(records, "maxtext-llama2-7b-8h100")
+    dense = next(r for r in records.values() if r.complete)
+    offload = dense.parallel.model_copy(update={"offload": "cpu"})
+    with pytest.raises(CannotEstimateError, match="this offload is not modelled: cpu"):
+        to_run(dense.model_copy(update={"parallel": offload}))
     lora = next(r for r in records.values() if r.task == "lora" and r.complete)
     with pytest.raises(CannotEstimateError, match="adapters not published"):
         to_run(lora.model_copy(update={"lora": None}))

@@ -126,28 +126,46 @@ def test_a_framework_is_a_generation_unless_the_record_says_otherwise() -> None:
     assert spelled_alike(given)["software"]["profile"] == "megatron-bf16"
     own = {"framework": "torchtitan", "profile": "2024"}
     assert spelled_alike({**given, "software": own})["software"] == own
-    assert "software" not in spelled_alike({"framework": "abacus"})
+    nearest = spelled_alike({"framework": "abacus", "parallel": {"tp": 8}})["software"]
+    assert nearest == {"framework": "megatron", "profile": "current", "is_nearest": True}
 
 
 def test_every_framework_that_is_named_has_its_profile(records: dict[str, Record]) -> None:
     for record in records.values():
-        if record.software:
-            assert record.software.framework in FRAMEWORKS
-            assert record.software.profile in profile_names(record.software.framework)
+        assert record.software.framework in FRAMEWORKS
+        assert record.software.profile in profile_names(record.software.framework)
 
 
-def test_words_of_a_record_choose_the_profile_of_its_adapters(records: dict[str, Record]) -> None:
-    for name, profile in {
-        "fms-main-mistral-7b-lora-none-b4-1xa100": "peft-2024",
-        "fms-main-mistral-7b-lora-none-b4-2xa100": "peft-2024-fsdp1",
-        "fms-main-mistral-7b-lora-foak-fast-kernels-b4-1xa100": "peft-2024-fused",
-        "fms-main-mistral-7b-lora-baseline-peft-bnb-b4-1xa100": "peft-2024-widened",
-        "fms-main-mistral-7b-lora-accelerated-peft-bnb-foak-b4-1xa100": "peft-2024-4-bit",
-        "qwen-readme-qwen-7b-lora-s256-1xa100": "peft-2023",
+def test_words_of_a_record_state_facts_of_its_software(records: dict[str, Record]) -> None:
+    for name, stated in {
+        "fms-main-mistral-7b-lora-none-b4-1xa100": {"software.loss": "shifted"},
+        "fms-main-mistral-7b-lora-none-b4-2xa100": {
+            "software.loss": "kept",
+            "software.sharding": "fsdp1",
+        },
+        "fms-main-mistral-7b-lora-foak-fast-kernels-b4-1xa100": {
+            "software.blocks": "fused",
+            "software.loss": "fused-shifted",
+        },
+        "fms-main-mistral-7b-lora-baseline-peft-bnb-b4-1xa100": {
+            "software.loss": "shifted",
+            "kernels.widens_stream": True,
+        },
+        "qwen-readme-qwen-7b-lora-s256-1xa100": {
+            "software.blocks": "eager-2023",
+            "software.loss": "shifted",
+            "kernels.adapters": "16-bit",
+        },
     }.items():
         software = records[name].software
-        assert software is not None
-        assert (software.framework, software.profile) == ("accelerate", profile)
+        assert (software.framework, software.profile) == ("accelerate", "peft")
+        assert {**stated, "kernels.adapter_dropout": True}.items() <= records[name].traits.items()
+
+
+def test_what_notes_deny_is_not_stated() -> None:
+    for notes, blocks in (("torch.compile", "compiled"), ("no compile", "eager")):
+        given = {"framework": "hf accelerate fsdp", "parallel": {"zero": 3}, "notes": notes}
+        assert spelled_alike(given)["traits"] == {"software.blocks": blocks}
 
 
 def test_a_suspect_run_is_not_scored(records: dict[str, Record]) -> None:
