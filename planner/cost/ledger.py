@@ -122,7 +122,7 @@ def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
     if name != "optimizer":
         return {name: 1.0}
     traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
-    is_sharded = subject.strategy.zero_stage >= 1
+    is_sharded = subject.strategy.zero_stage >= 1 or traits.shards_replica_states
     copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
     if bool(without_gradient_copies(subject.columns, traits)[0]):
         copies = 0.0

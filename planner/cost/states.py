@@ -147,7 +147,8 @@ def state_bytes(
     fp32 moments), to which master weights are added. Stage 1 shards the optimizer states K/N,
     stage 2 also the gradients, stage 3 also the weights; every shard is 1/num_shards (arXiv
     1910.02054, section 5). Under pipelining FSDP may keep weights and gradients whole
-    (``zero3_reshards_under_pp``). Offloaded optimizer states, all or
+    (``zero3_reshards_under_pp``). DeepSpeed's bf16 optimizer shards states at stage 0 as well
+    (``shards_replica_states``). Offloaded optimizer states, all or
     ``offload_percent`` of them, take their gradient shard along (arXiv 2101.06840, section 4).
     Excludes padding, and on the device copies of gradients that are made group by group
     (:func:`planner.cost.buffers.step_group_bytes`).
@@ -161,14 +162,19 @@ def state_bytes(
     gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)
     accumulated = (stage >= 2) & (strategy.num_micro_batches > 1)
     late = traits.zero2_gradient_bytes or traits.gradient_bytes
-    gradients = np.where(stage >= 2, late, traits.gradient_bytes) / gradient_shards
+    # bf16 at stage 0: fp32 gradients beside sharded states.
+    early = np.where(
+        stage == 0,
+        np.maximum(traits.gradient_bytes, 4.0 * traits.shards_replica_states),
+        traits.gradient_bytes,
+    )
+    gradients = np.where(stage >= 2, late, early) / gradient_shards
     gradients = gradients + np.where(accumulated, traits.accumulated_gradient_bytes, 0.0)
     buckets = np.where(strategy.dp > 1, traits.replica_bucket_bytes, 0.0)
-    copies = np.where(
-        stage >= 1, traits.sharded_gradient_bytes, traits.unsharded_gradient_copy_bytes + buckets
-    )
+    unsharded = 0.0 if traits.shards_replica_states else traits.unsharded_gradient_copy_bytes
+    copies = np.where(stage >= 1, traits.sharded_gradient_bytes, unsharded + buckets)
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
-    shards = np.where(stage >= 1, num_shards, 1.0)
+    shards = np.where((stage >= 1) | traits.shards_replica_states, num_shards, 1.0)
     optimizer = (master + optimizer_bytes + copies) / shards
     in_groups = np.where(without_gradient_copies(strategy, traits), copies, 0.0) / shards
     host_optimizer = offloaded_fraction(strategy)

@@ -34,6 +34,7 @@ class StateTraits:
     master_weight_bytes: float  # fp32 weights of the optimizer, sharded as its states are
     fp32_shard_bytes: float  # in fp32 training, beside the weights kernels read, from stage 1 on
     unsharded_gradient_copy_bytes: float  # further gradient copies at stage 0 only
+    shards_replica_states: bool  # in bf16, at stage 0 too, beside whole fp32 gradients
     replica_bucket_bytes: float  # that whole replicas reduce beside their gradients
     sharded_gradient_bytes: float  # a further copy, sharded only (DeepSpeed's fp32 partition)
     sharded_copies: Literal["gradients", "weights"]  # what sharded_gradient_bytes copies
@@ -147,8 +148,8 @@ class KernelTraits:
     # Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them.
     adapters: Literal["peft", "16-bit", "compiled", "megatron"]
     adapter_dropout: bool  # their inputs go through dropout
-    # Beside a 4-bit base, embedding, head and norms are fp32, and with them what flows between
-    # layers.
+    # Embedding, head and norms are fp32, and with them what flows between layers: under autocast,
+    # and beside a 4-bit base.
     widens_stream: bool
     dequantisation: Dequantisation  # method by which matrices of a 4-bit base are rebuilt
     # Host seconds to launch one kernel, the framework's way to it included: with the number of
@@ -371,6 +372,8 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
     Under fp8 linear layers keep quantised inputs. In 32 bits weights, gradients and kept
     activations take 4 bytes an element where they took 2, and the weights are their own master.
     """
+    if precision == "fp16" and traits.states.shards_replica_states:
+        return replace(traits, states=replace(traits.states, shards_replica_states=False))
     if precision in ("bf16", "fp16"):
         return traits
     kernels = traits.kernels
@@ -394,6 +397,7 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
         states,
         **wide,
         master_weight_bytes=0.0,
+        shards_replica_states=False,
         gradient_bytes=element_bytes("fp32"),
         unsharded_gradient_copy_bytes=0.0,
         sharded_gradient_bytes=states.fp32_shard_bytes,

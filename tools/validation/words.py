@@ -66,7 +66,7 @@ def spelled_alike(record: Part) -> Part:
         if isinstance(part := given.get(name, {}), dict):
             given[name] = {**known, **part}
     _spell_hardware(given.get("hardware"))
-    _spell_layout(given.get("parallel"))
+    _spell_layout(given.get("parallel"), str(given.get("framework")))
     _spell_memory(given.get("memory"))
     _spell_settings(given)
     if "software" not in given and isinstance(given.get("framework"), str):
@@ -92,13 +92,16 @@ def _usual_node(gpu: str) -> str | None:
     return load_accelerator(name).usual_node
 
 
-def _spell_layout(parallel: Any) -> None:  # noqa: ANN401
+def _spell_layout(parallel: Any, framework: str) -> None:  # noqa: ANN401
     if not isinstance(parallel, dict):
         return
     zero = parallel.get("zero")
     if isinstance(zero, str):
         is_kept = zero == "fsdp" and (parallel.get("pp") or 1) > 1
-        parallel["zero"] = KEPT_STAGE if is_kept else ZERO_STAGES.get(zero, zero)
+        is_alone = zero == "fsdp" and parallel.get("dp") == 1 and "FSDP2" not in framework
+        stage = KEPT_STAGE if is_kept else ZERO_STAGES.get(zero, zero)
+        # FSDP1 of one rank shards nothing: NO_SHARD in torch/distributed/fsdp/_init_utils.py
+        parallel["zero"] = 0 if is_alone else stage
     detail = parallel.get("offload_detail")
     if isinstance(detail, dict):
         whole = detail.get("optimizer") == 1 and not detail.get("activations")

@@ -21,6 +21,7 @@ ZERO_PAPER = StateTraits(
     optimizer_state_fraction=1,
     master_weight_bytes=4,
     unsharded_gradient_copy_bytes=0,
+    shards_replica_states=False,
     host_staging_bytes=0,
     offload_staging_bytes=0,
     host_load_bytes=0,

@@ -165,7 +165,7 @@ def test_words_of_a_record_state_facts_of_its_software(records: dict[str, Record
 def test_what_notes_deny_is_not_stated() -> None:
     for notes, blocks in (("torch.compile", "compiled"), ("no compile", "eager")):
         given = {"framework": "hf accelerate fsdp", "parallel": {"zero": 3}, "notes": notes}
-        assert spelled_alike(given)["traits"] == {"software.blocks": blocks}
+        assert spelled_alike(given)["traits"]["software.blocks"] == blocks
 
 
 def test_a_suspect_run_is_not_scored(records: dict[str, Record]) -> None:
