@@ -250,12 +250,12 @@ def other_vendors(comparisons: Sequence[Comparison]) -> str:
 def accuracy_page(
     comparisons: Sequence[Comparison],
     small: Sequence[Comparison],
-    single_node: Sequence[Comparison],
+    others: Sequence[Comparison],
     held_out: CrossValidation,
 ) -> str:
     """Return docs/accuracy.md with its tables anew."""
     found = summary(comparisons)
-    every = [*comparisons, *small, *single_node]
+    every = [*comparisons, *others]
     return filled(
         PAGE,
         {
@@ -293,14 +293,15 @@ def main() -> None:
     """Estimate the runs; write the page, and what plans know of its errors."""
     records = read_records(DATA / "published_runs.jsonl")
     rows = compare_all(records)
-    small, single_node = (
+    small, *others = (
         compare_all(read_runs(DATA / f"{name}_runs.jsonl").records)
-        for name in ("fine_tuning", "single_node")
+        for name in ("fine_tuning", "single_node", "ordinary", "hybrid")
     )
+    every = [*small, *(row for found in others for row in found)]
     held_out = cross_validate(samples_of(records), load_constants())
-    for name, text in data_files(rows, [*small, *single_node]).items():
+    for name, text in data_files(rows, every).items():
         (FRAMEWORKS / name).write_text(text, encoding="utf-8")
-    PAGE.write_text(accuracy_page(rows, small, single_node, held_out), encoding="utf-8")
+    PAGE.write_text(accuracy_page(rows, small, every, held_out), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -84,30 +84,22 @@ def _percentiles(runs: Sequence[Run]) -> tuple[float, float]:
 
 
 def regimes(runs: Sequence[Run]) -> dict[RunClass, Regime]:
-    """Classes that have a range, the broadest first.
+    """Classes that have a range, the broadest first: those with enough runs and sources, and all.
 
-    Those with enough runs of enough sources, and all kinds: one with fewer takes all that its runs
-    show, and is no narrower than the range of all runs.
+    One with fewer takes the range of all kinds that were run so.
     """
     members: dict[RunClass, list[Run]] = defaultdict(list)
     for run in runs:
         for key in wider_regimes(run.key):
             members[key].append(run)
-    least = _percentiles(members[ALL])
     found = {}
     for key in sorted(members, key=lambda key: (sum(map(bool, key)), key)):
         own = members[key]
-        low, high = _percentiles(own)
-        behind = own
         is_known = len(own) >= MIN_RUNS and len({run.source for run in own}) >= MIN_SOURCES
-        if not is_known and key != ALL:
-            if key[1]:
-                continue
-            low = min(least[0], *(run.ratio for run in own))
-            high = max(least[1], *(run.ratio for run in own))
-            behind = members[ALL]
-        used = tuple(sorted({run.accelerator for run in behind}))
-        found[key] = Regime(runs=tuple(own), low=low, high=high, accelerators=used)
+        if key == ALL or is_known:
+            low, high = _percentiles(own)
+            used = tuple(sorted({run.accelerator for run in own}))
+            found[key] = Regime(runs=tuple(own), low=low, high=high, accelerators=used)
     return found
 
 
@@ -170,7 +162,7 @@ def coverage(runs: Sequence[Run]) -> list[Covered]:
 
 
 def _line(key: RunClass, regime: Regime) -> str:
-    named = zip(("kind", "place"), key, strict=True)
+    named = zip(("kind", "reach"), key, strict=True)
     names = "".join(f"{name}: {value}, " for name, value in named if value)
     low = math.floor(1000.0 * (regime.low - 1.0)) / 10.0
     high = math.ceil(1000.0 * (regime.high - 1.0)) / 10.0

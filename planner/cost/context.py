@@ -23,6 +23,7 @@ class Context:
     cluster: ClusterSpec
     traits: FrameworkTraits
     margin_fraction: float = 0.0
+    is_tuned: bool = False  # by makers of the software; else as others usually run it
     placements: tuple[str, ...] = ()  # Placements a search tries; empty: the framework's usual one
     schedules: tuple[str, ...] = ("1f1b",)
     """Pipeline schedules a search may choose from; interleaving is one of 1f1b's."""

@@ -12,7 +12,7 @@ from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger, stage_ledger
 from planner.cost.stage_model import PricedStrategy, iteration_time_s, price_all
 from planner.cost.time_items import pipeline_items, stage_items, time_items
-from planner.spec.items import RunClass, declared_items
+from planner.spec.items import TUNED, USUAL, RunClass, declared_items
 from planner.spec.strategy import Strategy
 
 Verdict = Literal["fits", "tight", "does not fit"]
@@ -115,17 +115,17 @@ Ends = tuple[float, float]
 
 
 def accuracy_regime(context: Context, strategy: Strategy) -> RunClass:
-    """Published runs that a plan is like: of KINDS the first that holds, and where it runs.
+    """Published runs that a plan is like: of KINDS the first that holds, and who tuned them.
 
-    A job on one node knows no network, and is often bound by the host that launches its kernels.
+    What makers of a stack publish of it is its best; users' own runs are slower, by what nobody
+    tuned for them: kernels, networks, hosts, data.
     """
     kind = context.model.kind
     if context.traits.training.is_frozen:
         kind = "frozen"
     elif strategy.offload != "none":
         kind = "offload"
-    fits_one = strategy.num_gpus <= context.cluster.node.num_accelerators
-    return kind, "one node" if fits_one else "several nodes"
+    return kind, TUNED if context.is_tuned else USUAL
 
 
 def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dict[int, Ends]:

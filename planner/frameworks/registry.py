@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Any, Literal, get_args, get_type_hints
@@ -87,6 +88,31 @@ def software_facts() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     return facts
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A name of software, and what it is priced as: a profile with facts over it."""
+
+    framework: str
+    profile: str
+    facts: tuple[Setting, ...] = ()
+
+
+@cache
+def stack_named(name: str) -> Stack | None:
+    """Return what software of a name is priced as; None where no line has such a name."""
+    lines: list[dict[str, Any]] = load_own(__package__, "stacks.yaml")
+    for line in lines:
+        if any(fnmatchcase(name.lower(), pattern) for pattern in line["names"]):
+            facts = {
+                fact if "." in fact else f"{FACTS}.{fact}": choice
+                for fact, choice in line.get("facts", {}).items()
+            }
+            return Stack(
+                framework=line["framework"], profile=line["profile"], facts=tuple(facts.items())
+            )
+    return None
+
+
 def trait_types() -> dict[str, dict[str, Any]]:
     """Return the type of every trait a user can set, by section and name; facts are a section."""
     types = {
@@ -154,7 +180,7 @@ def time_ranges() -> dict[RunClass, TimeRange]:
     regimes: list[dict[str, Any]] = load_own(__package__, "time_uncertainty.yaml")
     found = {}
     for regime in regimes:
-        key = regime.get("kind", ""), regime.get("place", "")
+        key = regime.get("kind", ""), regime.get("reach", "")
         runs = f"{regime['runs']} published runs of {regime['sources']} sources"
         found[key] = TimeRange(
             low=1.0 + regime["low_percent"] / 100.0,

@@ -312,6 +312,12 @@ _OPTIONS: tuple[Option, ...] = (
         help="Search without offload, recompute, interleaving, ...",
     ),
     Option(
+        name="tuned",
+        of="software",
+        kind=bool,
+        help="State the range of runs that makers of the software tuned, not of others' runs.",
+    ),
+    Option(
         name="time_limit",
         of="narrowing",
         parse=seconds,

@@ -113,6 +113,7 @@ def resolve(
             cluster=cluster,
             traits=traits,
             margin_fraction=traits.memory_uncertainty_fraction,
+            is_tuned=bool(query.get("tuned")),
             schedules=tuple(name for name in schedules if name in traits.support.schedules),
             placements=traits.support.placements,
             ranking="simplicity",

@@ -13,6 +13,7 @@ from planner.frameworks.registry import (
     load_traits,
     optimizer_names,
     profile_names,
+    stack_named,
 )
 from planner.frameworks.settings import (
     usual_mtp_layers,
@@ -103,7 +104,13 @@ def read_frameworks(
     known = (*FRAMEWORKS, ANY_FRAMEWORK)
     is_nemo = name.strip().lower() == "nemo"
     name = meant("--framework", name, known, problems)
-    if name not in known:
+    stack = None if name in known else stack_named(name)
+    if stack:
+        facts = ", ".join(f"{path.partition('.')[2]} {value}" for path, value in stack.facts)
+        text = f"{name} is priced as {stack.framework} {stack.profile}" + (facts and f", {facts}")
+        problems.note(NoteKind.read_as, text, "framework")
+        name, profile = stack.framework, query.given.get("profile", stack.profile)
+    elif name not in known:
         hint = SEVERAL.get(name.lower(), "")
         problems.add("--framework", unknown("framework", name, known, hint))
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
@@ -116,6 +123,7 @@ def read_frameworks(
         problems.add("--profile", profile_problem(each, profile))
     optimizer = meant("--optimizer", query.get("optimizer"), optimizer_names(), problems)
     settings = problems.read(partial(read_settings, query.get("settings"))) or ()
+    settings = tuple({**dict(stack.facts if stack else ()), **dict(settings)}.items())
     if name == ANY_FRAMEWORK:
         offering = [each for each in names if optimizer in optimizer_names(each)]
         _note_left(names, offering, f", without {optimizer}", "optimizer", problems)

@@ -64,8 +64,10 @@ def declared_items() -> list[Item]:
 # Its sustained rates are derived from one measured product or assumed. Assumed: training on MI250X
 # is published at 0.32-0.36 of peak (Frontier), two thirds of what the best product suggests.
 UNSEEN_LOW, UNSEEN_HIGH = 0.9, 1.5
-# Kind and place (``one node``, ``several nodes``) of runs that are alike; empty: all of them.
+# Kind of runs that are alike, and whether makers of their software tuned them; empty: all of them.
 RunClass = tuple[str, str]
+TUNED, USUAL = "tuned", "usual"
+REACHES: Mapping[str, str] = {TUNED: " as makers tune them", USUAL: " as others run them", "": ""}
 # In words; the first that a run is.
 KINDS: Mapping[str, str] = {
     "frozen": "adapters beside frozen weights",
@@ -98,8 +100,8 @@ class TimeRange:
 
 def wider_regimes(key: RunClass) -> tuple[RunClass, RunClass, RunClass]:
     """A class of runs and those that hold it, the narrowest first."""
-    kind, _ = key
-    return key, (kind, ""), ("", "")
+    _, reach = key
+    return key, ("", reach), ("", "")
 
 
 def narrowest(ranges: Mapping[RunClass, TimeRange], key: RunClass) -> TimeRange:
@@ -109,5 +111,5 @@ def narrowest(ranges: Mapping[RunClass, TimeRange], key: RunClass) -> TimeRange:
 
 def class_words(key: RunClass) -> str:
     """A class of runs in words."""
-    kind, place = key
-    return KINDS[kind] + (f" on {place}" if place else "")
+    kind, reach = key
+    return KINDS[kind] + REACHES[reach]

@@ -257,7 +257,13 @@ def to_run(record: Record) -> Run:
         imbalance_fraction=imbalance_fraction(record),
     )
     return Run(
-        context=Context(model=model, job=job, cluster=cluster, traits=traits),
+        context=Context(
+            model=model,
+            job=job,
+            cluster=cluster,
+            traits=traits,
+            is_tuned=record.source.by == "maker",
+        ),
         strategy=strategy,
         notes=(*setup.notes, *_assumptions(record)),
     )

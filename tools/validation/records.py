@@ -56,6 +56,8 @@ class Source(_Part):
     title: str
     where: str = ""
     table: str | None = None
+    by: Literal["maker", "user"] = "user"
+    """Whose runs: of a maker of the software or the hardware, tuned to be shown, or of others."""
 
 
 class Software(_Part):

@@ -11,6 +11,7 @@ from planner.catalog import list_models
 from planner.catalog.hardware import list_names, load_accelerator, resolve_alias
 from planner.catalog.models import load_model
 from planner.documents.tree import load_own
+from planner.frameworks.registry import stack_named
 
 Part = dict[str, Any]
 
@@ -71,6 +72,8 @@ def spelled_alike(record: Part) -> Part:
     _spell_settings(given)
     if "software" not in given and isinstance(given.get("framework"), str):
         found = _known(given, "software.yaml")
+        _add_stack(given["framework"], found)
+        found = _known(given, "software_facts.yaml", found)
         given["software"] = found["software"]
         given["traits"] = found.get("traits", {}) | given.get("traits", {})
     return given
@@ -122,12 +125,24 @@ def _spell_settings(given: Part) -> None:
         _add_routing(given, runtime)
 
 
-def _known(record: Mapping[str, Any], name: str) -> dict[str, Part]:
+def _add_stack(framework: str, found: dict[str, Part]) -> None:
+    """Add what the planner prices software of that name as, where nothing else is known."""
+    stack = stack_named(framework)
+    if stack is None:
+        return
+    named = {"framework": stack.framework, "profile": stack.profile}
+    if found.setdefault("software", named)["framework"] == stack.framework:
+        found["traits"] = {**dict(stack.facts), **found.get("traits", {})}
+
+
+def _known(
+    record: Mapping[str, Any], name: str, given: Mapping[str, Part] | None = None
+) -> dict[str, Part]:
     """What the lines of a table say of a record, by part: the first to set a key wins.
 
-    A line's conditions see what lines before it set.
+    ``given``: what is known already. A line's conditions see what was set before it.
     """
-    found: dict[str, Part] = {}
+    found = {part: dict(values) for part, values in (given or {}).items()}
     for line in _lines(name):
         if all(_holds(record, found, key, words) for key, words in line["when"].items()):
             for path, value in line["set"].items():

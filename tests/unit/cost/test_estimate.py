@@ -25,11 +25,10 @@ def planned(context: Context, **layout: object) -> tuple[Context, Strategy]:
 @pytest.mark.parametrize(
     ("cluster", "model", "offload", "training", "found"),
     [
-        ("1xdgx-h100", "llama3-8b", "none", None, ("dense", "one node")),
-        ("2xdgx-h100", "llama3-8b", "none", None, ("dense", "several nodes")),
-        ("1xdgx-h100", "mixtral-8x7b", "none", None, ("mixture", "one node")),
-        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", None, ("offload", "one node")),
-        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", LORA, ("frozen", "one node")),
+        ("1xdgx-h100", "llama3-8b", "none", None, ("dense", "usual")),
+        ("1xdgx-h100", "mixtral-8x7b", "none", None, ("mixture", "usual")),
+        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", None, ("offload", "usual")),
+        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", LORA, ("frozen", "usual")),
     ],
 )
 def test_a_plan_is_of_the_first_kind_that_holds(

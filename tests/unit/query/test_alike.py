@@ -17,6 +17,7 @@ from planner.sweep.sweep import read_sweep
 COMMANDS = ("plan", "why", "size", "sensitivity", "explain", "job", "emit", "export")
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
 SAID: dict[str, tuple[Any, Any]] = {
+    "tuned": ("1", "maybe"),
     "like": ("llama3_8b_pretrain_8gpu_h100_bf16", "llama3_8b_pretrain_9gpu"),
     "framework": ("deepspeed", "deepspead"),
     "profile": ("bridge", "brige"),

@@ -12,16 +12,16 @@ OTHERS = TimeRange(low=0.9, high=1.2, regime="others", accelerators=("a100-sxm-8
 ALL = TimeRange(low=0.8, high=1.4, regime="all", accelerators=("a100-sxm-80", "b200-sxm"))
 TRAITS = replace(
     load_traits("megatron"),
-    time_ranges={("dense", "one node"): OWN, ("dense", ""): OTHERS, ("", ""): ALL},
+    time_ranges={("dense", "tuned"): OWN, ("", "usual"): OTHERS, ("", ""): ALL},
 )
 
 
-def test_runs_of_the_same_kind_and_place_come_first() -> None:
-    assert TRAITS.time_range(("dense", "one node"), "b200-sxm") is OWN
+def test_runs_of_the_same_kind_and_reach_come_first() -> None:
+    assert TRAITS.time_range(("dense", "tuned"), "b200-sxm") is OWN
 
 
 @pytest.mark.parametrize(
-    ("key", "found"), [(("dense", "several nodes"), OTHERS), (("frozen", "one node"), ALL)]
+    ("key", "found"), [(("dense", "usual"), OTHERS), (("frozen", "tuned"), ALL)]
 )
 def test_a_class_without_a_range_has_that_of_the_one_that_holds_it(
     key: tuple[str, str], found: TimeRange
@@ -30,7 +30,7 @@ def test_a_class_without_a_range_has_that_of_the_one_that_holds_it(
 
 
 def test_an_accelerator_nobody_published_has_a_wider_range_that_says_so() -> None:
-    found = TRAITS.time_range(("dense", "several nodes"), "mi300x")
+    found = TRAITS.time_range(("dense", "usual"), "mi300x")
     assert found.low == pytest.approx(OTHERS.low * UNSEEN_LOW)
     assert found.high == pytest.approx(OTHERS.high * UNSEEN_HIGH)
     assert found.low < OTHERS.low < OTHERS.high < found.high

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from planner.spec.items import RunClass
+from planner.spec.items import RunClass, narrowest
 from tools import time_uncertainty
 from tools.time_uncertainty import (
     ALL,
@@ -15,13 +15,14 @@ from tools.time_uncertainty import (
     MIN_SOURCES,
     Run,
     coverage,
+    ranges,
     regimes,
     time_uncertainty_text,
 )
 
-DENSE: RunClass = ("dense", "one node")
-FAR: RunClass = ("dense", "several nodes")
-OFFLOAD: RunClass = ("offload", "one node")
+DENSE: RunClass = ("dense", "tuned")
+FAR: RunClass = ("dense", "usual")
+OFFLOAD: RunClass = ("offload", "tuned")
 
 
 def runs(key: RunClass, source: str, ratios: Sequence[float]) -> list[Run]:
@@ -37,10 +38,11 @@ def many() -> list[Run]:
     return [*itertools.chain(*dense), *far, *runs(OFFLOAD, "host", (0.5, 0.7))]
 
 
-def test_a_class_needs_runs_of_several_sources_but_a_kind_always_has_a_range(
-    many: list[Run],
-) -> None:
-    assert list(regimes(many)) == [ALL, ("dense", ""), ("offload", ""), DENSE]
+def test_a_class_needs_runs_of_several_sources(many: list[Run]) -> None:
+    found = regimes(many)
+    assert list(found) == [ALL, ("", "tuned"), DENSE]
+    assert narrowest(ranges(found), OFFLOAD) == ranges(found)["", "tuned"]
+    assert narrowest(ranges(found), FAR) == ranges(found)[ALL]
 
 
 def test_a_source_weighs_the_same_however_many_runs_it_has(many: list[Run]) -> None:
@@ -59,15 +61,6 @@ def test_percentiles_are_taken_outwards_by_hand() -> None:
     # 20 runs of 0.90 to 1.09: less than 9 % of the weight, one run, is below 0.91 and above 1.08
     assert found.low == pytest.approx(0.91)
     assert found.high == pytest.approx(1.08)
-
-
-def test_a_kind_with_few_runs_takes_all_they_show_and_is_no_narrower_than_all_runs(
-    many: list[Run],
-) -> None:
-    found = regimes(many)
-    assert found["offload", ""].low == 0.5
-    assert found["offload", ""].high == found[ALL].high > 0.7
-    assert found["offload", ""].accelerators == found[ALL].accelerators
 
 
 def test_the_prediction_lies_inside_even_where_all_runs_were_slower() -> None:
@@ -89,15 +82,14 @@ def test_runs_of_a_source_that_is_left_out_meet_ranges_that_do_not_know_it(
     whole, *classes = coverage(many)
     assert len(whole.runs) == sum(len(each.runs) for each in classes) == len(many)
     offload = next(each for each in classes if each.key == OFFLOAD)
-    assert offload.inside == 1.0
-    assert offload.left_out == offload.left_out_by_source == 0.0
+    assert (offload.inside, offload.left_out, offload.left_out_by_source) == (0.5, 0.0, 0.0)
 
 
 def test_the_file_rounds_outwards(many: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_uncertainty, "runs_of", lambda rows: rows)
     lines = yaml.safe_load(time_uncertainty_text(many))  # type: ignore[arg-type]
-    assert [line["runs"] for line in lines] == [42, 40, 2, 20]
-    assert [line["sources"] for line in lines] == [7, 6, 1, 5]
+    assert [line["runs"] for line in lines] == [42, 22, 20]
+    assert [line["sources"] for line in lines] == [7, 6, 5]
     for line, regime in zip(lines, regimes(many).values(), strict=True):
         assert 1.0 + line["low_percent"] / 100.0 <= regime.low + 1e-12
         assert 1.0 + line["high_percent"] / 100.0 >= regime.high - 1e-12
