@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from planner.spec.items import class_words, wider_regimes
+from planner.spec.items import REACHES, class_words, wider_regimes
 from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
@@ -62,6 +62,25 @@ def _time(found: Summary) -> str:
             _errors("size", found.by_size.items()),
         )
     )
+
+
+def who_measured(comparisons: Sequence[Comparison]) -> str:
+    """Errors of time by class of runs, then of memory by who measured and kind of peak."""
+    times: dict[str, list[Comparison]] = defaultdict(list)
+    peaks: dict[str, list[float]] = defaultdict(list)
+    for row in comparisons:
+        if row.run_class and row.in_headline and row.time_error is not None:
+            times[class_words(row.run_class)].append(row)
+            times[class_words(("", row.run_class[1]))].append(row)
+        if row.run_class and row.record.is_scored:
+            for kind in MEMORY_KINDS:
+                error = row.memory_error(kind)
+                if error is not None:
+                    words = f"{MEMORY_TITLES[kind]}{REACHES[row.run_class[1]]}"
+                    peaks[words].append(error)
+    rows = ((name, summarize(time_errors(found))) for name, found in sorted(times.items()))
+    memory = ((name, summarize(found)) for name, found in sorted(peaks.items()))
+    return f"{_errors('time', rows)}\n\n{_errors('peak', memory)}"
 
 
 def _ranges(comparisons: Sequence[Comparison]) -> str:
@@ -260,6 +279,7 @@ def accuracy_page(
         PAGE,
         {
             "time": lambda: _time(found),
+            "who": lambda: who_measured(every),
             "ranges": lambda: _ranges(every),
             "memory": lambda: _memory(comparisons, found),
             "ranking": lambda: _ranking(found),
