@@ -3,10 +3,9 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ STEP = 1e-3  # of a logarithm, for derivatives
 LEAST_EFFECT = 0.02  # a figure that no point follows by this share of its change is left as it is
 # Points of one file and kind that count as independent at most: they share node, day, settings.
 INDEPENDENT = 4.0
-FORMULA_STEP = 1e-4
 # Relative standard deviation of a figure of the catalog by how it is known; assumed, after the
 # ranges of tools/validation/constants.yaml: 5 % of measured products, 7 to 15 % of networks.
 BY_BASIS: Mapping[str, float] = {
@@ -45,19 +43,17 @@ BY_BASIS: Mapping[str, float] = {
 class Figure:
     """A figure in the unit of its key: as the catalog has it, or as measurements make it."""
 
-    key: str  # of overrides in a cluster file; of a machine stated whole where the figure stands
+    key: str  # of overrides in a cluster file
     value: float
-    deviation: float = 0.0  # relative
-    num_points: int = 0  # that it depends on; 0: read from the system, or follows from others
-    note: str = ""
-    values: tuple[float, ...] = ()  # of a list, which ends in value
-    basis: str = "measured"  # of the catalog, or the cluster file in front
-    catalog: float | None = None  # what was fitted; a machine stated whole has nothing behind it
+    deviation: float  # relative
+    basis: str  # of the catalog, or the cluster file in front
+    num_points: int = 0  # that it depends on
+    catalog: float = math.nan  # what was fitted
 
     @property
     def factor(self) -> float:
         """New over old."""
-        return self.value / self.catalog if self.catalog else 1.0
+        return self.value / self.catalog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +94,7 @@ def known(base: Base, key: str) -> Figure | None:
     # latencies vary so many times more than rates: drivers, switches, cables
     scale = 4.0 if key.endswith("_us") else 1.0
     if given is not None:
-        return Figure(key, given, scale * BY_BASIS["given"], basis="given")
+        return Figure(key, given, scale * BY_BASIS["given"], "given")
     # the raw file of the part, or the section of the cluster file that states it whole
     named = base.raw["node"]
     file = None if isinstance(named, Mapping) else find_file("nodes", str(named))
@@ -121,7 +117,7 @@ def known(base: Base, key: str) -> Figure | None:
     if key == "gemm_sustained_fraction" and gemm.has_range:
         # Standard deviations between the slowest and the fastest machine that the catalog states.
         deviation = math.log(gemm.fastest / gemm.slowest) / 4.0
-    return Figure(key, float(section["value"]), deviation, basis=basis)
+    return Figure(key, float(section["value"]), deviation, basis)
 
 
 FIGURES: Mapping[str, tuple[str, ...]] = {
@@ -180,7 +176,7 @@ class OwnErrors:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A cluster's figures that measurements change, or all of a machine stated whole."""
+    """A cluster's figures that measurements change."""
 
     base: Base
     figures: tuple[Figure, ...]
@@ -196,9 +192,8 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     points move a figure by little more than what the catalog leaves open. A fraction ends at 1.
     """
     priors = {key: each for key in FIGURES if (each := known(base, key))}
-    # downwards: a fraction may stand at 1 already
     errors = _errors(base.cluster, points, list(priors))
-    slopes = _slopes(errors, np.zeros(len(priors)), -STEP)
+    slopes = _slopes(errors, np.zeros(len(priors)))
     effects = dict(zip(priors, np.abs(slopes).T, strict=True))
     used = [key for key, effect in effects.items() if np.max(effect) > LEAST_EFFECT]
     errors = _errors(base.cluster, points, used)
@@ -212,7 +207,7 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     spread = scales
     # six rounds: further ones change nothing that is written
     for _ in range(6 if used else 0):
-        residual, slopes = errors(theta), _slopes(errors, theta, -STEP)
+        residual, slopes = errors(theta), _slopes(errors, theta)
         # from two deviations on a point counts less (Huber); 1e-12: one may be met exactly
         huber = np.minimum(1.0, 2.0 * noise / np.maximum(np.abs(residual), 1e-12))
         weights = shared * huber / noise**2
@@ -222,13 +217,11 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
     figures = []
     for key, change, deviation in zip(used, theta, spread, strict=True):
-        value = priors[key].value * math.exp(change)
-        was = priors[key].value
-        count = int(np.sum(effects[key] > LEAST_EFFECT))
-        basis = priors[key].basis
-        figures.append(Figure(key, value, float(deviation), count, basis=basis, catalog=was))
-    own = own_errors(base, points, dict(zip(used, theta, strict=True)))
-    return Calibration(base=base, figures=tuple(figures), own=own)
+        was, count = priors[key], int(np.sum(effects[key] > LEAST_EFFECT))
+        value = was.value * math.exp(change)
+        figures.append(Figure(key, value, float(deviation), was.basis, count, was.value))
+    own = _own_errors(points, errors(np.zeros(len(used))), errors(theta))
+    return Calibration(base=base, figures=tuple(figures), own=tuple(own))
 
 
 def _errors(
@@ -243,90 +236,22 @@ def _errors(
     return errors
 
 
-def _slopes(errors: Callable[[Array], Array], theta: Array, step: float) -> Array:
+def _slopes(errors: Callable[[Array], Array], theta: Array) -> Array:
     """Return the derivatives of the errors by each figure, in logarithms."""
     here = errors(theta)
-    moved = [errors(theta + axis) for axis in step * np.eye(len(theta))]
-    return np.stack([(each - here) / step for each in moved], axis=1)
+    # downwards: a fraction may stand at 1 already
+    moved = [errors(theta - axis) for axis in STEP * np.eye(len(theta))]
+    return np.stack([(here - each) / STEP for each in moved], axis=1)
 
 
-def own_errors(
-    base: Base, points: Sequence[Point], theta: Mapping[str, float]
-) -> tuple[OwnErrors, ...]:
-    """Return the model's error on each file, by kind; ``theta``: logarithms of new over old."""
-    errors = _errors(base.cluster, points, list(theta))
-    before = np.abs(np.expm1(errors(np.zeros(len(theta)))))
-    after = np.abs(np.expm1(errors(np.array(list(theta.values())))))
+def _own_errors(points: Sequence[Point], before: Array, after: Array) -> Iterator[OwnErrors]:
+    """The model's error on each file, by kind; ``before``, ``after``: logarithms by point."""
     rows: dict[tuple[str, str], list[int]] = {}
     for at, point in enumerate(points):
         rows.setdefault((point.place.path, point.kind), []).append(at)
-    return tuple(
-        OwnErrors(
-            path=path,
-            kind=kind,
-            num_points=len(mine),
-            before=float(np.mean(before[mine])),
-            after=float(np.mean(after[mine])),
-        )
-        for (path, kind), mine in rows.items()
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FormulaFit:
-    """Figures of a formula, each with its relative standard deviation, and how far it is off."""
-
-    values: Array
-    deviations: Array
-    error: float  # root mean square of `ln predicted - ln measured`
-
-
-def fit_formula(
-    predict: Callable[[Array], Array],
-    measured: Sequence[float] | Array,
-    start: Array,
-    deviation: Array,
-) -> FormulaFit:
-    """The figures that minimise ``Σ (ln p - ln t)² / σ² + Σ (ln v - ln start)² / s²``.
-
-    σ is the root mean square of what is left, no less than 1 %: found with the figures, by
-    Levenberg and Marquardt. ``deviation``: s, of the logarithms of ``start``.
-    """
-    prior = theta = np.log(start)
-    noise = 0.1
-
-    def rows(at: Array, noise: float) -> Array:
-        left = np.log(predict(np.exp(at))) - np.log(measured)
-        return np.concatenate([left / noise, (at - prior) / deviation])
-
-    # the noise of a round is what the round before left
-    for _ in range(3):
-        theta = _solve(partial(rows, noise=noise), theta)
-        left = rows(theta, 1.0)[: len(measured)]
-        # no formula is taken to be nearer to a measurement than 1 %
-        noise = max(float(np.sqrt(np.mean(left**2))), 0.01)
-    slopes = _slopes(partial(rows, noise=noise), theta, FORMULA_STEP)
-    deviations = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
-    return FormulaFit(values=np.exp(theta), deviations=deviations, error=noise)
-
-
-def _solve(rows: Callable[[Array], Array], theta: Array) -> Array:
-    """Return the point of the least sum of squared rows, by steps damped while they fail."""
-    damping, left = 1e-3, rows(theta)
-    for _ in range(60):
-        slopes = _slopes(rows, theta, FORMULA_STEP)
-        normal = slopes.T @ slopes
-        damped = normal + damping * np.diag(np.diag(normal))
-        trial = theta - np.linalg.solve(damped, slopes.T @ left)
-        tried = rows(trial)
-        gained = left @ left - tried @ tried
-        if gained > 0.0:
-            theta, left = trial, tried
-        is_done = 0.0 < gained < 1e-9 * (left @ left)
-        if is_done or (gained <= 0.0 and damping > 1e9):
-            break
-        damping *= 10.0 if gained <= 0.0 else 0.1
-    return theta
+    for (path, kind), mine in rows.items():
+        first, last = (float(np.mean(np.abs(np.expm1(each[mine])))) for each in (before, after))
+        yield OwnErrors(path=path, kind=kind, num_points=len(mine), before=first, after=last)
 
 
 def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> str:
@@ -346,12 +271,6 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         overrides.append((each.key, f"{each.value:.6g}", comment))
     remarks = [f"{_own(each)} {each.before:.1%} before, {each.after:.1%} now" for each in made.own]
     return file_text(f"`{command}` on {day.isoformat()}", remarks, rest, overrides)
-
-
-def machine_text(made: Calibration, command: str, day: str) -> str:
-    """The file of a machine stated whole; how well the model follows it stands in comments."""
-    remarks = [f"{_own(each)} {each.after:.1%}" for each in made.own]
-    return file_text(f"`{command}` of {day}", remarks, made.base.raw)
 
 
 def _own(errors: OwnErrors) -> str:

@@ -70,11 +70,6 @@ class Measured:
         return self.time_us * US
 
     @property
-    def deviation(self) -> float:
-        """Spread over time: how surely the row says a figure."""
-        return self.spread_us / self.time_us
-
-    @property
     def bytes_per_s(self) -> float:
         """Bytes per second of all that is counted in ``num_bytes``."""
         return self.num_bytes / self.time_s

@@ -19,7 +19,7 @@ from planner.notes import Problems
 from planner.report.files import check_writable, check_yaml, write_atomically
 
 if TYPE_CHECKING:
-    from planner.calibrate.fit import Base, Calibration
+    from planner.calibrate.fit import Base
     from planner.calibrate.rows import Table
     from planner.report.document import Shown
     from planner.search.search import Progress
@@ -103,9 +103,12 @@ def calibrate(
     output_format: str = "table",
 ) -> "Shown":
     """``planner calibrate``: of a catalog's cluster, or of a machine stated whole."""
-    from planner.calibrate.fit import cluster_text, machine_text
-    from planner.calibrate.machine import machine_of
-    from planner.calibrate.rows import Table
+    from planner.calibrate.fit import calibrate as fit
+    from planner.calibrate.fit import cluster_text, read_base
+    from planner.calibrate.machine import stated
+    from planner.calibrate.points import Point, table_points
+    from planner.calibrate.read import points_of
+    from planner.query.from_file import Request
     from planner.report import measure as report
     from planner.report.document import Shown
 
@@ -120,19 +123,22 @@ def calibrate(
     else:
         check_yaml(target, force=force)
         taken = _table_alone(words)
+    problems, points = Problems(), list[Point]()
+    progress("reading", 0.0)
     if words:
-        made = _fitted(words, taken, model, config, progress)
-        today = datetime.now(UTC).date()
-        folder = out.parent if out else Path()
-        text = cluster_text(made, command, today, folder)
-        screen = partial(report.print_calibration, made)
+        cluster, *files = words
+        base, request = read_base(cluster), Request(model=model, cluster=cluster)
+        for name in files:
+            points += problems.read(partial(points_of, name, base.cluster, request, config)) or []
+        problems.finish()
     else:
         assert taken is not None
-        path, rows = taken
-        made = machine_of(path, rows, out or Path("measured.yaml"))
-        text = machine_text(made, command, rows.machine.date)
-        screen = partial(report.print_machine, made, rows)
-    body = partial(report.calibrate_document, made, text)
+        base = stated(*taken, out or Path("measured.yaml"))
+    if taken is not None:
+        points += table_points(*taken, base.cluster)
+    progress("fitting", 0.5)
+    made = fit(base, points)
+    text = cluster_text(made, command, datetime.now(UTC).date(), out.parent if out else Path())
 
     def after() -> None:
         if target is not None:
@@ -141,7 +147,13 @@ def calibrate(
         elif output_format != "json":
             say("nothing written: --out FILE writes the cluster file")
 
-    return Shown(kind="calibrate", found=made, body=body, screen=screen, after=after)
+    return Shown(
+        kind="calibrate",
+        found=made,
+        body=partial(report.calibrate_document, made, text),
+        screen=partial(report.print_calibration, made),
+        after=after,
+    )
 
 
 def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
@@ -156,33 +168,6 @@ def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
         missing = "FILE..." if words else "CLUSTER and FILE..."
         fail(missing, f"missing; give {missing}, a table of --measure alone, or --measure")
     return None
-
-
-def _fitted(
-    words: list[str],
-    taken: "tuple[str, Table] | None",
-    model: str | None,
-    config: str | None,
-    progress: "Progress",
-) -> "Calibration":
-    """The catalog's machine fitted to the points of files, and of what was measured now."""
-    from planner.calibrate.fit import calibrate as fit
-    from planner.calibrate.fit import read_base
-    from planner.calibrate.points import Point, table_points
-    from planner.calibrate.read import points_of
-    from planner.query.from_file import Request
-
-    cluster, *files = words
-    base, problems, points = read_base(cluster), Problems(), list[Point]()
-    request = Request(model=model, cluster=cluster)
-    progress("reading", 0.0)
-    for name in files:
-        points += problems.read(partial(points_of, name, base.cluster, request, config)) or []
-    problems.finish()
-    if taken is not None:
-        points += table_points(*taken, base.cluster)
-    progress("fitting", 0.5)
-    return fit(base, points)
 
 
 def _measured_now(

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from planner.answers.row import Row, row_from, row_of
 from planner.calibrate.fit import Calibration, Figure, OwnErrors
-from planner.calibrate.rows import Table as Measurements
 from planner.compare.causes import APART
 from planner.compare.compare import Comparison, Prediction
 from planner.compare.log import Measured
@@ -49,14 +48,14 @@ CompareDocument: Any = make_dataclass("CompareDocument", [("logs", list[Compared
 
 
 class FigureRow(Row):
-    """A figure, fitted or measured."""
+    """A fitted figure."""
 
     key: str
     """Key of overrides in a cluster file."""
-    catalog: float | None
-    """Value of the catalog in the unit of the key; null where it has none."""
+    catalog: float
+    """Value before, in the unit of the key: the catalog's; of a machine stated whole its own."""
     basis: str
-    """Basis of the catalog's value."""
+    """Basis of that value."""
     value: float
     deviation: float
     """Standard deviation of value."""
@@ -207,32 +206,16 @@ def print_calibration(made: Calibration, console: Console) -> None:
     )
 
 
-def print_machine(made: Calibration, measured: Measurements, console: Console) -> None:
-    """Print the figures that points decide, then how well the model follows the points."""
-    said = (
-        f"{measured.machine.per_node} x {made.base.cluster.accelerator.name}: "
-        f"{len(made.figures)} figures from {len(measured.rows)} measurements; no catalog stands "
-        "behind them."
-    )
-    decided = [each for each in made.figures if each.num_points and not each.values]
-    # There is nothing that they could differ from.
-    figures = [each for each in FIGURES if each.title not in ("catalog", "basis", "change")]
-    errors = [each for each in ERRORS if each.title != "before"]
-    show(console, Text(said, style="bold"), Table(decided, figures), Table(made.own, errors))
-
-
 def calibrate_document(made: Calibration, text: str) -> CalibrateDocument:
-    """The same as data, with the cluster file; figures that are lists are in the file alone."""
-    figures = [
-        row_from(FigureRow, each, deviation=each.value * each.deviation)
-        for each in made.figures
-        if not each.values
-    ]
+    """The same as data, with the cluster file."""
     cluster = made.base.cluster
     return CalibrateDocument(
         cluster=cluster.name,
         accelerator=cluster.accelerator.name,
-        figures=figures,
+        figures=[
+            row_from(FigureRow, each, deviation=each.value * each.deviation)
+            for each in made.figures
+        ],
         own=made.own,
         cluster_file=text,
     )

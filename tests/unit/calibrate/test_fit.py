@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from planner.calibrate.fit import (
@@ -17,7 +16,6 @@ from planner.calibrate.fit import (
     Figure,
     calibrate,
     cluster_text,
-    fit_formula,
     known,
     read_base,
     with_factors,
@@ -33,12 +31,10 @@ from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import usual_precision
 from planner.query.from_file import Request
 from planner.spec.cluster import ClusterSpec
-from planner.units import Array
 
 MEASURED = Path(__file__).resolve().parents[2] / "examples" / "measured"
 PRODUCTS = [(m, n, 8192) for m in (4096, 8192, 16384) for n in (4096, 8192, 28672)]
 GEMM = "gemm_sustained_fraction"
-SIZES = np.array([2.0**power for power in range(12, 30, 2)])
 
 
 def place(path: object = "x", line: int = 1) -> Place:
@@ -188,26 +184,3 @@ def test_a_published_table_brings_its_errors_down() -> None:
     path = str(MEASURED / "a100_all_reduce_perf.txt")
     made = calibrate(own, points_of(path, own.cluster, Request(), None))
     assert made.own[0].after < 0.5 * made.own[0].before
-
-
-def straight(values: Array) -> Array:
-    seconds: Array = values[0] + SIZES / values[1]
-    return seconds
-
-
-def test_a_formula_gives_its_figures_back() -> None:
-    fit = fit_formula(
-        straight, straight(np.array([3e-5, 2e9])), np.array([1e-4, 1e9]), np.full(2, 3.0)
-    )
-    assert fit.values == pytest.approx([3e-5, 2e9], rel=1e-3)
-    assert fit.error == 0.01
-
-
-def test_a_narrow_prior_holds_and_no_figure_is_surer_than_its_points() -> None:
-    measured = straight(np.array([3e-5, 2e9]))
-    held = fit_formula(straight, measured, np.array([3e-5, 1e9]), np.array([3.0, 1e-4]))
-    assert held.values[1] == pytest.approx(1e9, rel=0.01)
-    noisy = measured * np.exp(0.2 * np.cos(np.arange(len(SIZES)) * 2.0))
-    open_ = fit_formula(straight, noisy, np.array([1e-4, 1e9]), np.full(2, 3.0))
-    assert open_.error > 0.1
-    assert open_.deviations[1] > held.deviations[1]
