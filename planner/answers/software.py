@@ -6,67 +6,13 @@ A new topic has a phrase, and says in :data:`TOPICS` where it matters.
 from collections.abc import Callable, Iterable, Mapping
 
 from planner.cost.context import Context
+from planner.documents.tree import load_own
 from planner.frameworks.registry import CURRENT, load_traits, profile_names, profile_title
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits, KernelTraits, StateTraits
 
 # By topic: what a value of its trait says.
-WORDS: Mapping[str, Mapping[str, str]] = {
-    "attention": {
-        "fused": "the vendor's fused attention",
-        "flash2": "FlashAttention-2",
-        "flash_attn": "the package of FlashAttention-2",
-        "unfused": "unfused attention",
-    },
-    "layers": {
-        "classic": "fused kernels of Megatron-LM",
-        "megatron_local": "Megatron-Core's local layers",
-        "torchtitan": "eager layers",
-        "torchtitan_compiled": "compiled layers",
-        "torchtitan_cuda": "eager layers",
-        "transformer_engine": "Transformer Engine layers",
-        "transformers_eager": "eager transformers layers",
-        "transformers_gpt2": "eager transformers layers",
-        "transformers_sdpa": "eager transformers layers",
-    },
-    "pipeline_transfers": {
-        "none": "pipeline transfers exposed",
-        "interleaved": "pipeline transfers overlapped where stages are interleaved",
-        "all": "pipeline transfers overlapped",
-    },
-    "tensor_parallel": {
-        "none": "tensor parallelism not overlapped",
-        "bulk": "tensor parallelism beside independent products",
-        "ring": "tensor parallelism overlapped in chunks",
-    },
-    "expert_all_to_all": {
-        "none": "expert all-to-all not overlapped",
-        "shared_expert": "expert all-to-all beside the shared expert",
-        "batches": "expert all-to-all beside another micro-batch",
-    },
-    # What is searched, and nothing that a plan's numbers depend on.
-    "policies": {
-        "model": "one policy for the activations of all layers",
-        "chunks": "one policy for the activations of all layers, or for the first of every chunk",
-        "layers": "activations of every layer under a policy of their own",
-    },
-    "loss": {
-        "fused": "fused cross-entropy",
-        "compiled": "compiled cross-entropy",
-        "flash_attention": "fused cross-entropy of flash-attention",
-        "compiled_fp32": "compiled cross-entropy of fp32 logits",
-        "eager_fp32": "eager fp32 cross-entropy",
-        "eager_fp32_kept": "eager fp32 cross-entropy, its logits kept",
-        "eager_fp32_shifted": "eager fp32 cross-entropy of a shifted copy",
-        "fused_fp32_shifted": "fused fp32 cross-entropy of a shifted copy",
-        "eager_16_bit": "eager cross-entropy of 16-bit logits",
-        "loss_parallel": "DTensor loss parallel",
-        "vocab_parallel": "vocabulary-parallel cross-entropy",
-        "vocab_parallel_kept": "vocabulary-parallel cross-entropy",
-        "chunked": "cross-entropy in chunks",
-        "liger": "Liger's fused linear cross-entropy",
-    },
-}
+WORDS: Mapping[str, Mapping[str, str]] = load_own(__package__, "software.yaml")
 
 
 def _overlapped(overlaps: object) -> str:

@@ -18,7 +18,7 @@ from planner.catalog.cluster_file import OVERRIDES, file_text
 from planner.catalog.clusters import load_cluster, split_host_memory
 from planner.catalog.hardware import find_file, is_path
 from planner.catalog.hardware_file import Kind
-from planner.documents.tree import load_yaml
+from planner.documents.tree import load_own, load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec
 from planner.units import Array, plural
@@ -120,27 +120,7 @@ def known(base: Base, key: str) -> Figure | None:
     return Figure(key, float(section["value"]), deviation, basis)
 
 
-FIGURES: Mapping[str, tuple[str, ...]] = {
-    "gemm_sustained_fraction": ("node.accelerator.gemm.sustained_fraction",),
-    "attention_forward_fraction": ("node.accelerator.attention.forward_fraction",),
-    "attention_backward_fraction": ("node.accelerator.attention.backward_fraction",),
-    "attention_flash2_forward_fraction": ("node.accelerator.attention_flash2.forward_fraction",),
-    "attention_flash2_backward_fraction": ("node.accelerator.attention_flash2.backward_fraction",),
-    "memory_bound_fraction": ("node.accelerator.memory_bound_fraction",),
-    "collectives_at_gb_per_s_per_direction": (
-        "node.accelerator.collectives.*.*.busbw_bytes_per_s.*",
-    ),
-    "scale_up_efficiency_fraction": ("node.scale_up.efficiency_fraction",),
-    "scale_up_latency_us": ("node.scale_up.latency_s",),
-    "fabric_efficiency_fraction": (
-        "fabric.efficiency_fraction",
-        "inner_fabric.*.efficiency_fraction",
-    ),
-    "fabric_latency_us": ("fabric.latency_s", "inner_fabric.*.latency_s"),
-    "host_link_gb_per_s_per_direction": ("node.host_link_bytes_per_s",),
-    "host_core_gb_per_s": ("node.host_core_bytes_per_s",),
-    "host_memory_gb_per_s": ("node.host_memory_bytes_per_s",),
-}
+FIGURES: Mapping[str, Sequence[str]] = load_own(__package__, "figures.yaml")
 TORCHS_KERNEL = {
     "attention_forward_fraction": "attention_flash2_forward_fraction",
     "attention_backward_fraction": "attention_flash2_backward_fraction",
@@ -154,7 +134,7 @@ def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterS
         own = cluster.accelerator
         # torch's kernel is the vendor's where the file states no other
         if key in TORCHS_KERNEL and own.attention_flash2 == own.attention:
-            paths += FIGURES[TORCHS_KERNEL[key]]
+            paths = [*paths, *FIGURES[TORCHS_KERNEL[key]]]
         for path in paths:
             most = 1.0 if key.endswith("fraction") else math.inf
             # the key is the rate of links that lines were measured at: these follow its inverse

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from planner.catalog.figures import Name, Source, Strict, validate
 from planner.catalog.hf.expressions import Names, value_of
+from planner.documents.tree import load_own
 from planner.errors import Problem
 from planner.limits import MAX_LAYERS, MAX_PARAMETERS, MAX_SEQ_LEN
 from planner.spec.model import (
@@ -112,131 +113,7 @@ class Rule(NamedTuple):
     allowed: str
 
 
-# Keys of a section are named with it: `moe_top_k`.
-RULES = (
-    Rule(
-        key="num_kv_heads",
-        when="=num_heads % num_kv_heads != 0",
-        what="does not divide num_heads = {num_heads}",
-        allowed="{divisors(num_heads)}",
-    ),
-    Rule(
-        key="num_heads",
-        when="=head_dim is None and mla is None and hidden_size % num_heads != 0",
-        what="does not divide hidden_size = {hidden_size} and head_dim is left out",
-        allowed="a divisor of hidden_size, or give head_dim",
-    ),
-    Rule(
-        key="moe.top_k",
-        when="=moe_num_experts > 0 and moe_top_k > moe_num_experts",
-        what="is more than num_experts = {moe_num_experts}",
-        allowed="1 to {moe_num_experts}",
-    ),
-    Rule(
-        key="moe.num_leading_dense_layers",
-        when="=moe is not None and 0 < num_layers <= moe_num_leading_dense_layers",
-        what="leaves none of {num_layers} layers with experts",
-        allowed="0 to {num_layers - 1}",
-    ),
-    Rule(
-        key="moe.moe_layer_step",
-        when="=moe is not None and moe_num_leading_dense_layers < num_layers "
-        "and moe_moe_layer_step > num_layers - moe_num_leading_dense_layers",
-        what="leaves none of the last {num_layers - moe_num_leading_dense_layers} layers "
-        "with experts",
-        allowed="1 to {num_layers - moe_num_leading_dense_layers}",
-    ),
-    Rule(
-        key="moe.shared_ffn_size",
-        when="=moe_shared_ffn_size and not moe_num_shared_experts",
-        what="needs num_shared_experts of 1 or more",
-        allowed="leave it out",
-    ),
-    Rule(
-        key="num_decoder_layers",
-        when="=num_decoder_layers is not None and architecture != 'encoder-decoder'",
-        what="does not go with architecture {architecture}",
-        allowed="only with encoder-decoder",
-    ),
-    Rule(
-        key="architecture",
-        when="=moe is not None and architecture == 'encoder-decoder'",
-        what="mixtures of experts are known for models of one stack only",
-        allowed="decoder, encoder, vision-encoder",
-    ),
-    Rule(
-        key="vocab_size",
-        when="=vocab_size == 0 and architecture != 'vision-encoder'",
-        what="only a vision-encoder has no vocabulary",
-        allowed="1 or more",
-    ),
-    Rule(
-        key="num_learned_positions",
-        when="=num_learned_positions and position != 'learned'",
-        what="does not go with position {position}",
-        allowed="only with position learned",
-    ),
-    Rule(
-        key="num_learned_positions",
-        when="=num_learned_positions and num_learned_positions < max_seq_len",
-        what="does not cover max_seq_len = {max_seq_len}",
-        allowed="{max_seq_len} or more",
-    ),
-    Rule(
-        key="head_dim",
-        when="=head_dim and head_dim != mla_qk_nope_head_dim + mla_qk_rope_head_dim",
-        what="is not mla.qk_nope_head_dim + mla.qk_rope_head_dim",
-        allowed="{mla_qk_nope_head_dim + mla_qk_rope_head_dim}",
-    ),
-    Rule(
-        key="num_kv_heads",
-        when="=mla is not None and num_kv_heads and num_kv_heads != num_heads",
-        what="is not num_heads although mla is given",
-        allowed="{num_heads}",
-    ),
-    Rule(
-        key="qk_norm",
-        when="=mla is not None and qk_norm != 'none'",
-        what="does not go with mla, which has its own norms",
-        allowed="none",
-    ),
-    Rule(
-        key="layer_pattern",
-        when="=layer_pattern and len(layer_pattern) != num_layers",
-        what="has {len(layer_pattern)} letters",
-        allowed="one for each of {num_layers} layers",
-    ),
-    Rule(
-        key="layer_pattern",
-        when="=mixer is None and ('L' in layer_pattern or 'M' in layer_pattern)",
-        what="has layers with a mixer, which is left out",
-        allowed="a section mixer, or no L and M",
-    ),
-    Rule(
-        key="layer_pattern",
-        when="=moe is None and 'E' in layer_pattern",
-        what="has layers of experts, which are left out",
-        allowed="a section moe, or no E",
-    ),
-    Rule(
-        key="mixer.num_heads",
-        when="=mixer is not None and mixer_num_heads % mixer_num_key_heads != 0",
-        what="is no multiple of num_key_heads = {mixer_num_key_heads}",
-        allowed="a multiple of it",
-    ),
-    Rule(
-        key="biases.qkv",
-        when="=mla is not None and biases_qkv is True",
-        what="does not go with mla",
-        allowed="False",
-    ),
-    Rule(
-        key="biases.attention_output",
-        when="=mla is not None and biases_attention_output is True",
-        what="does not go with mla",
-        allowed="False",
-    ),
-)
+RULES = tuple(Rule(**each) for each in load_own(__package__, "model_rules.yaml"))
 _LEFT_OUT: Names = {
     **dict.fromkeys(("head_dim", "mla", "mixer", "moe", "num_decoder_layers")),
     "layer_pattern": "",
