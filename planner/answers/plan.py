@@ -17,7 +17,7 @@ from planner.notes import Note, NoteKind
 from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective_matrix
 from planner.query.resolve import Resolved
 from planner.search.headroom import (
-    headroom_frontier,
+    headroom_frontiers,
     headroom_gib,
     most_headroom_gib,
     with_headroom,
@@ -130,16 +130,14 @@ def _line(case: Case, aim: Aim, deadline: Deadline, progress: Progress) -> Found
     if "headroom_bytes" not in aim.pareto:
         return search_each(case, deadline, top=0, progress=progress)
     return found_by(
-        (
-            context,
-            headroom_frontier(
-                context,
-                narrowing=case.narrowing,
-                time_limit_s=deadline.share_s(),
-                progress=progress,
-            ),
-        )
+        (context, result)
         for context in case.contexts
+        for result in headroom_frontiers(
+            context,
+            narrowing=case.narrowing,
+            time_limit_s=deadline.share_s(),
+            progress=progress,
+        )
     )
 
 
@@ -158,7 +156,7 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
 
     The fastest plan of every number of GPUs is enough: at a given number, cost and energy rise with
     the iteration time, and one no faster than that of fewer GPUs costs and draws more as well.
-    Headroom is counted in whole GiB (:func:`planner.search.headroom.headroom_frontier`).
+    Headroom is counted in whole GiB (:func:`planner.search.headroom.headroom_frontiers`).
     """
     if not plans:
         return ()
