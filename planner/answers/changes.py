@@ -255,7 +255,6 @@ def with_memory(context: Context, *, hbm: float = 1.0, host: float = 1.0) -> Con
 
 MORE_NODES = (4, 16, 64)  # times the nodes there are, where their number is no limit
 HOST_MEMORY = ("host_memory_bytes", "host_memory_note", "nvme_bytes")  # of a node
-_NAME = re.compile(r"\d+x.+")
 
 
 def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
@@ -286,7 +285,7 @@ def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
 
 def argument_of(cluster: ClusterSpec) -> str:
     """Return the command-line argument of a catalog cluster; empty for one from a file."""
-    return cluster.name if _NAME.fullmatch(cluster.name) and _catalogs(cluster) else ""
+    return cluster.name if re.fullmatch(r"\d+x.+", cluster.name) and _catalogs(cluster) else ""
 
 
 def of_size(context: Context, num_gpus: int) -> Context:

@@ -131,23 +131,22 @@ class MissingMemory(Row):
     """Ledger of the fullest stage."""
 
 
-def _with_more_hbm(model: StageModel, factor: Array) -> StageModel:
-    """More usable bytes, row by row: what is more, overheads take less."""
-    more = (factor - 1.0) * model.usable_bytes
-    return replace(model, overhead_bytes=model.overhead_bytes - more)
-
-
-def _with_more_host(model: StageModel, factor: Array) -> StageModel:
-    return replace(model, host_limit_bytes=factor * model.host_limit_bytes)
-
-
 def missing_memory(
     context: Context, narrowing: Narrowing, deadline: Deadline | None = None
 ) -> MissingMemory | None:
     """The nearest layout, in HBM or else in host memory; None where no layout is legal."""
+
+    def more_hbm(model: StageModel, factor: Array) -> StageModel:
+        # what is more, overheads take less
+        more = (factor - 1.0) * model.usable_bytes
+        return replace(model, overhead_bytes=model.overhead_bytes - more)
+
+    def more_host(model: StageModel, factor: Array) -> StageModel:
+        return replace(model, host_limit_bytes=factor * model.host_limit_bytes)
+
     ways: dict[str, tuple[Widened, Limited]] = {
-        HBM: (lambda factor: with_memory(context, hbm=factor), _with_more_hbm),
-        HOST: (lambda factor: with_memory(context, host=factor), _with_more_host),
+        HBM: (lambda factor: with_memory(context, hbm=factor), more_hbm),
+        HOST: (lambda factor: with_memory(context, host=factor), more_host),
     }
     ends_s = deadline.ends_s if deadline else None
     for limit, (widened, limited) in ways.items():

@@ -90,24 +90,29 @@ class Figure(NamedTuple):
 
 
 UNITS = {"GB/s": GB, "GiB": GIB, "µs": US}
-OF_DEVICE = (
+FIGURES = (
     Figure("hbm_gb_per_s", "HBM bandwidth", "GB/s", (f"{ACCELERATOR}.hbm_bytes_per_s",)),
     Figure("hbm_gib", "HBM capacity", "GiB", (f"{ACCELERATOR}.hbm_bytes",)),
-)
-# Measured collectives of the domain are scaled with its rate, as in other nodes.
-DOMAIN_RATES = (f"{DOMAIN}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*")
-OF_DOMAIN = (
-    Figure("scale_up_gb_per_s_per_direction", "{domain}", "GB/s", DOMAIN_RATES),
-    Figure("scale_up_latency_us", "{domain} latency", "µs", (f"{DOMAIN}.latency_s",)),
-)
-NETWORK_RATES = (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in LEVELS))
-OF_NETWORK = (
-    Figure("nic_gbit_per_s", "network, each GPU", "GB/s", NETWORK_RATES),
     Figure(
-        "fabric_latency_us", "network latency", "µs", tuple(f"{each}.latency_s" for each in LEVELS)
+        "scale_up_gb_per_s_per_direction",
+        "{domain}",
+        "GB/s",
+        # Measured collectives of the domain are scaled with its rate, as in other nodes.
+        (f"{DOMAIN}.bytes_per_s", f"{ACCELERATOR}.collectives.*.*.busbw_bytes_per_s.*"),
     ),
-)
-OF_HOST = (
+    Figure("scale_up_latency_us", "{domain} latency", "µs", (f"{DOMAIN}.latency_s",)),
+    Figure(
+        "nic_gbit_per_s",
+        "network, each GPU",
+        "GB/s",
+        (f"{NODE}.nic_bytes_per_s", *(f"{level}.bytes_per_s" for level in LEVELS)),
+    ),
+    Figure(
+        "fabric_latency_us",
+        "network latency",
+        "µs",
+        tuple(f"{level}.latency_s" for level in LEVELS),
+    ),
     Figure(
         "host_link_gb_per_s_per_direction",
         "host link",
@@ -122,12 +127,13 @@ def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
     cluster, job, model = context.cluster, context.job, context.model
     inside = cluster.domain.num_accelerators
-    figures = [*OF_DEVICE]
-    if inside > 1:
-        figures += OF_DOMAIN
-    if cluster.num_accelerators > inside:
-        figures += OF_NETWORK
-    hardware = (_of_hardware(context, figure) for figure in (*figures, *OF_HOST))
+    absent = list[str]()
+    if inside <= 1:
+        absent.append("scale_up_")
+    if cluster.num_accelerators <= inside:
+        absent += ["nic_", "fabric_"]
+    figures = [figure for figure in FIGURES if not figure.key.startswith(tuple(absent))]
+    hardware = (_of_hardware(context, figure) for figure in figures)
     of_job = [
         _of_job("job.global_batch", "batch", job.global_batch, "sequences"),
         _of_job("job.seq_len", "sequence length", job.seq_len, "tokens"),

@@ -61,16 +61,14 @@ def variants(
     case = Case(contexts=(plan.context,), narrowing=within)
     unweighed = partial(replace, ranking="time")
     found = best(case, Deadline(limit_s), top=12, within=unweighed).plans
-    return tuple(_variant(plan, other) for other in found if other.strategy != plan.strategy)
-
-
-def _variant(plan: Plan, other: Plan) -> Variant:
-    words = [
-        f"{name} {now.replace(', ', '+')}"
-        for name, (_, now) in differences(plan.strategy, other.strategy).items()
-        if name != "layers per stage"  # a consequence, and no decision of its own
-    ]
-    return Variant.of(plan, other, words or ["other stages"])
+    made = list[Variant]()
+    for other in found:
+        changed_to = differences(plan.strategy, other.strategy)
+        changed_to.pop("layers per stage", None)  # a consequence, and no decision of its own
+        words = [f"{name} {now.replace(', ', '+')}" for name, (_, now) in changed_to.items()]
+        if other.strategy != plan.strategy:
+            made.append(Variant.of(plan, other, words or ["other stages"]))
+    return tuple(made)
 
 
 def _on_device(case: Case) -> Iterator[Change]:

@@ -38,10 +38,7 @@ from planner.spec.cluster import ClusterSpec, NodeSpec
 from planner.units import GIB, format_bytes, parse_bytes
 
 _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
-_HOST_MEMORY = re.compile(r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$")
 LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
-_EVERYDAY_KEYS = ("gpu", "gpus_per_node", "nodes", "network", "overrides")
-_GBIT_PER_S = re.compile(r"^\s*([0-9.]{1,9})\s*(?:gb(?:it)?(?:/s|ps)|g)?\s*$", re.IGNORECASE)
 _NONE = Overrides()
 Network = tuple[str, FabricFile]  # between nodes: its name, and what its file says
 _SHAPE = (
@@ -122,7 +119,8 @@ def split_host_memory(argument: str | Path) -> tuple[str | Path, float | None]:
 
     Raises InputError where they are less than LEAST_HOST_MEMORY_BYTES.
     """
-    found = _HOST_MEMORY.match(argument) if isinstance(argument, str) else None
+    pattern = r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$"
+    found = re.match(pattern, argument) if isinstance(argument, str) else None
     if found is None:
         return argument, None
     try:
@@ -289,7 +287,8 @@ def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]
     Other keys stay as they are; a note says what was read.
     """
     gpu = raw.get("gpu")
-    rest = {key: raw[key] for key in raw if key not in _EVERYDAY_KEYS}
+    everyday = ("gpu", "gpus_per_node", "nodes", "network", "overrides")
+    rest = {key: raw[key] for key in raw if key not in everyday}
     if not isinstance(gpu, str) or "node" in raw:
         return raw, ()
     one = load_cluster(f"1x{gpu}").node
@@ -301,7 +300,8 @@ def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]
         sizes = ("accelerators_per_node", "scale_up_domain_accelerators", "nics")
         overrides |= dict.fromkeys(sizes, size)
     said = f"{count} x {node.name} of {size} {gpu}"
-    if rate := _GBIT_PER_S.match(str(raw.get("network", ""))):
+    gbit_per_s = r"^\s*([0-9.]{1,9})\s*(?:gb(?:it)?(?:/s|ps)|g)?\s*$"
+    if rate := re.match(gbit_per_s, str(raw.get("network", "")), re.IGNORECASE):
         overrides["nic_gbit_per_s"] = float(rate[1])
         said += f", {rate[1]} Gb/s of every NIC"
     elif "network" in raw:

@@ -4,12 +4,12 @@ Its sections are parts of a ModelSpec as they stand there.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from planner.catalog.figures import Name, Source, Strict, validate
-from planner.catalog.hf.expressions import Names, value_of
+from planner.catalog.hf.expressions import value_of
 from planner.documents.tree import load_own
 from planner.errors import Problem
 from planner.limits import MAX_LAYERS, MAX_PARAMETERS, MAX_SEQ_LEN
@@ -100,47 +100,29 @@ def refused(key: str, what: str, given: object, allowed: object, where: str = ""
     return Problem(where=where, key=key, message=f"{what}; given {given}, allowed {allowed}")
 
 
-class Rule(NamedTuple):
-    """Problem with a key if an expression over the file's keys is true.
+# What keys that are left out are taken for, and the rules.
+_LEFT_OUT, _RULES = load_own(__package__, "model_rules.yaml").values()
+
+
+def broken_rules(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    """Yield one problem for every rule that a file breaks.
 
     Rules read a file before it is validated, so that what they find is reported together with
     unknown keys and wrong types; one whose keys are missing or malformed stays silent.
     """
-
-    key: str
-    when: str
-    what: str
-    allowed: str
-
-
-RULES = tuple(Rule(**each) for each in load_own(__package__, "model_rules.yaml"))
-_LEFT_OUT: Names = {
-    **dict.fromkeys(("head_dim", "mla", "mixer", "moe", "num_decoder_layers")),
-    "layer_pattern": "",
-    "architecture": "decoder",
-    "position": "rope",
-    "qk_norm": "none",
-    "moe_num_leading_dense_layers": 0,
-    "moe_moe_layer_step": 1,
-    "moe_num_shared_experts": 0,
-}
-
-
-def broken_rules(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    """Yield one problem for every rule that a file breaks."""
     names = {**_LEFT_OUT, **raw}
     for section in ("moe", "mla", "mixer", "biases"):
         if isinstance(raw.get(section), Mapping):
             names |= {f"{section}_{key}": value for key, value in raw[section].items()}
-    for rule in RULES:
+    for rule in _RULES:
         try:
-            is_broken = value_of(rule.when, names)
+            is_broken = value_of(rule["when"], names)
         except (KeyError, TypeError, ZeroDivisionError):
             continue
         if is_broken:
-            what, allowed = value_of([rule.what, rule.allowed], names)
-            given = names[rule.key.replace(".", "_")]
-            yield refused(rule.key, what, given, allowed, where)
+            what, allowed = value_of([rule["what"], rule["allowed"]], names)
+            given = names[rule["key"].replace(".", "_")]
+            yield refused(rule["key"], what, given, allowed, where)
 
 
 def read_model(raw: Mapping[str, Any], where: str) -> ModelFile:

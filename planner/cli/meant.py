@@ -18,8 +18,6 @@ MENDED_BY = {
     ("--budget", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
 }
-_PROFILE = re.compile(r"(--profile \S+) or --framework \S+ trains it")
-_NEAREST = re.compile(r"'([^']+)'.*did you mean ([^,?]+)")
 
 
 def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
@@ -31,7 +29,8 @@ def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
     if command in FORMER:
         before, behind = FORMER[command]
         return [*before, *rest, *behind]
-    made, nearest = words, [_NEAREST.search(each.message) for each in problems]
+    hint = r"'([^']+)'.*did you mean ([^,?]+)"
+    made, nearest = words, [re.search(hint, each.message) for each in problems]
     # What else is wrong would be refused again.
     for found in nearest if all(nearest) else ():
         assert found is not None
@@ -48,7 +47,8 @@ def _mended(command: str, words: list[str], problems: Collection[Problem]) -> li
         for (key, text), mend in MENDED_BY.items():
             if key == problem.key and text in problem.message:
                 return [*words, *mend]
-        if profile := _PROFILE.search(problem.message):
+        trains = r"(--profile \S+) or --framework \S+ trains it"
+        if profile := re.search(trains, problem.message):
             return [*words, *profile[1].split()]
         if problem.key == "--global-batch" and "whole number" in problem.message:
             return [f"{word}-tokens" if word == problem.key else word for word in words]
@@ -59,7 +59,9 @@ def _mended(command: str, words: list[str], problems: Collection[Problem]) -> li
     elif made == words:
         made = _completed(command, words)
     if command == "plan" and "--out" in made and "--emit" not in made:
-        made = [*made, "--emit", _format_of(made)]
+        usual = "accelerate" if "--train" in made else "megatron"
+        is_named = "--framework" in made[:-1]
+        made = [*made, "--emit", made[made.index("--framework") + 1] if is_named else usual]
     return made
 
 
@@ -102,13 +104,6 @@ def _cluster(name: str, machine: Mapping[str, str]) -> str:
         return f"8x{name}"
     # A name is that of an accelerator, or of a node of several.
     return f"{gpus if node.whole else max(1, gpus // size)}x{name}"
-
-
-def _format_of(words: Sequence[str]) -> str:
-    """The format of the framework that words name, or of the usual one."""
-    if "--framework" in words[:-1]:
-        return words[words.index("--framework") + 1]
-    return "accelerate" if "--train" in words else "megatron"
 
 
 def _swapped(words: list[str]) -> list[str]:

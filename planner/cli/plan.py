@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from planner.report.document import Shown
     from planner.search.search import Progress
 
-MEMBERS = re.compile(r",(?=\s*[A-Za-z][A-Za-z_-]*=)")
 # Options that change what is shown, or how it is found.
 LEFT_OUT = ("like", "fix", "frontier", "pareto", "objective", "time_limit")
 SPELLED = {option.spelled: name for name, option in OPTIONS.items() if option.spelled}
@@ -221,7 +220,7 @@ def _free(name: str) -> str:
 
 def otherwise(query: Query, text: str) -> Query:
     """Return the question with KEY=VALUE, or several with commas between; raises InputError."""
-    for member in MEMBERS.split(text):
+    for member in re.split(r",(?=\s*[A-Za-z][A-Za-z_-]*=)", text):
         key, equals, value = (part.strip() for part in member.partition("="))
         if not equals or not value:
             fail("--versus", f"must be KEY=VALUE such as precision=fp8 or cp=1; given {member!r}")
@@ -244,18 +243,12 @@ def _changed(query: Query, key: str, value: str) -> Query:
     option = OPTIONS[name]
     if option.of == "layout":
         members = (one for each in query.get("fix") for one in each.split(","))
-        query = query.with_(fix=[one for one in members if _fixed_name(one) != name])
-        return query.with_(**{name: value})
+        fixed = {one: one.partition("=")[0].strip().lower() for one in members}
+        others = [one for one, said in fixed.items() if ALIASES.get(said, said) != name]
+        return query.with_(fix=others).with_(**{name: value})
     if option.many:
         return query.with_(**{name: [*query.get(name), value]})
     return query.with_(**{name: value}, **({BATCHES[name]: None} if name in BATCHES else {}))
-
-
-def _fixed_name(fixed: str) -> str:
-    from planner.search.space.vocabulary import ALIASES
-
-    name = fixed.partition("=")[0].strip().lower()
-    return ALIASES.get(name, name)
 
 
 def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "Versus":

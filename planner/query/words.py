@@ -127,7 +127,6 @@ FORMER = {
         for name in ("models", "hardware", "recipes", "frameworks", "schema")
     },
 }
-_LENGTH = re.compile(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$")
 
 
 def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
@@ -203,7 +202,8 @@ def unknown_options(words: Sequence[str]) -> Iterator[Problem]:
 
 def length(text: str) -> int:
     """Read a number of tokens such as ``8192``, ``8k`` (8,192) or ``1M`` (1,048,576)."""
-    match = _LENGTH.match(text) if len(text) <= MAX_COUNT_DIGITS else None
+    is_short = len(text) <= MAX_COUNT_DIGITS
+    match = re.match(r"^\s*(-?[0-9]{1,40})\s*([kKmM]?)\s*$", text) if is_short else None
     if match is None:
         raise ValueError(f"{brief(text)} is no length; allowed are such as 8192 or 8k")
     times = {"": 1, "k": 2**10, "m": 2**20}

@@ -99,12 +99,6 @@ def shared(node: Node) -> bytes:
     return b"".join(_field(number, value) for number, value in fields.items() if value)
 
 
-def on_rank(node: bytes, values: Values) -> bytes:
-    """A shared node with the attributes that are a rank's own."""
-    # Field 10 of a node.
-    return _delimited(node + _encoded(10, (("is_cpu_op", False), *values)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class BinaryFile(OutputFile):
     """The trace of a rank, which is no text."""
@@ -316,6 +310,8 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
                 peer = ranks[node.peer][place_in_stage]
                 group = groups.get((node.axis, rank), ())
                 values = _attributes(node, rank, peer, group, numbers.get(group))
-                data += on_rank(part, values)
+                # Of a rank's own is field 10 of a node.
+                own = _encoded(10, (("is_cpu_op", False), *values))
+                data += _delimited(part + own)
             files.append(BinaryFile(name=f"{PREFIX}.{rank}.et", data=bytes(data)))
     return tuple(files)

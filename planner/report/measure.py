@@ -180,12 +180,6 @@ FIGURES: list[Column[Figure]] = [
     Column("change", lambda each: f"{each.factor - 1.0:+.1%}"),
     Column("points", "num_points"),
 ]
-ERRORS: list[Column[OwnErrors]] = [
-    Column("mean error of", lambda own: f"{own.path} ({own.kind})", right=False, wraps=True),
-    Column("points", "num_points"),
-    Column("before", lambda own: f"{own.before:.1%}"),
-    Column("after", lambda own: f"{own.after:.1%}"),
-]
 
 
 def print_calibration(made: Calibration, console: Console) -> None:
@@ -198,11 +192,17 @@ def print_calibration(made: Calibration, console: Console) -> None:
         most = max(made.figures, key=lambda each: abs(each.factor - 1.0))
         number, change = plural(len(made.figures), "figure"), f"{most.factor - 1.0:+.1%}"
         headline = f"{name}: {number} from {points}; most changes {most.key}, {change}."
+    errors: list[Column[OwnErrors]] = [
+        Column("mean error of", lambda own: f"{own.path} ({own.kind})", right=False, wraps=True),
+        Column("points", "num_points"),
+        Column("before", lambda own: f"{own.before:.1%}"),
+        Column("after", lambda own: f"{own.after:.1%}"),
+    ]
     show(
         console,
         Text(headline, style="bold"),
         Table(made.figures, FIGURES) if made.figures else "",
-        Table(made.own, ERRORS),
+        Table(made.own, errors),
     )
 
 
