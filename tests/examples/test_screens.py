@@ -55,6 +55,7 @@ def assert_texts(case: dict[str, Any], answer: Run) -> None:
     for place, texts in ((out, "out"), (err, "err")):
         for text in listed(case.get(texts, [])):
             assert text.strip() in place
+            assert place.endswith(text) or not text.startswith("try: ")
     for text in listed(case.get("lacks", [])):
         assert text not in out + err
     lines = [line for line in answer.err.splitlines() if not line.startswith("try: ")]

@@ -6,8 +6,12 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.base import Answer
-from planner.answers.plan import answer, respecting_margin
+from planner.answers.plan import answer, answered, respecting_margin
 from planner.cost.context import Context
+from planner.query.query import Query
+from planner.query.resolve import resolve
+from planner.search.headroom import headroom_gib, with_headroom
+from planner.search.search import search
 from planner.units import GIB
 
 MARGIN = 0.4
@@ -84,3 +88,18 @@ def test_where_not_even_that_fits_nothing_is_said(
     assert asked.margins == [MARGIN, 0.0]
     assert not found.plans
     assert found.contexts[0].margin_fraction == MARGIN
+
+
+@pytest.mark.parametrize("gib", [38, 60, 66])
+def test_no_search_with_less_memory_beats_the_frontier_of_headroom(gib: int) -> None:
+    fixed = ["tp=1,pp=1,cp=1,dp=1,micro_batch=1|2"]
+    asked = Query.of("gpt3-xl", "1xdgx-h100", global_batch=32, seq_len=2048, fix=fixed)
+    question = resolve(asked.with_(pareto="time,headroom"))
+    (context,) = question.contexts
+    (best,) = search(with_headroom(context, gib), narrowing=question.narrowing, top=0).frontier
+    enough = [
+        plan.estimate.iter_time_s
+        for plan in answered(question, 1).pareto
+        if headroom_gib(context, plan.estimate.memory.peak_bytes) >= gib
+    ]
+    assert min(enough) <= best.iteration_s * (1.0 + 1e-9)

@@ -19,6 +19,7 @@ from planner.catalog.models import (
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 
+NAMES = yaml.safe_load((Path(__file__).parents[2] / "examples" / "names.yaml").read_text())
 MINIMAL = {
     "num_layers": 4,
     "hidden_size": 512,
@@ -150,18 +151,7 @@ def test_no_model_of_another_size_is_offered_as_what_was_meant(name: str, said: 
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [
-        ("meta-llama/Llama-3.1-8B", "llama3.1-8b"),
-        ("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8", "llama3.1-405b"),
-        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
-        ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
-        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
-        ("google/t5-v1_1-xxl", "t5-v1.1-xxl"),
-        ("openai-community/gpt2", "gpt2-small"),
-        ("llama-3.1-8b", "llama3.1-8b"),
-        ("Llama 3.1 8B", "llama3.1-8b"),
-        ("LLAMA3.1-8B", "llama3.1-8b"),
-    ],
+    NAMES["models"].items(),
 )
 def test_a_name_that_can_mean_one_model_is_read_as_it_and_said(name: str, model: str) -> None:
     details = load_model_details(name)

@@ -48,21 +48,6 @@ def test_every_collective_on_every_kind_of_machine(kind: str, cluster: str) -> N
     assert min(times) > 0
 
 
-@pytest.mark.parametrize(
-    ("cluster", "num_ranks"), [("superpod-h100", 768), ("lumi", 23808), ("2xdgx-h100", 16)]
-)
-def test_without_a_group_the_largest_of_whole_units_is_taken_and_said(
-    cluster: str, num_ranks: int
-) -> None:
-    run = planner("collective", "all-reduce", "1GB", cluster, "--format", "json")
-    assert run.code == 0
-    data = json.loads(run.out)
-    assert data["ranks"] == num_ranks
-    assert (f"{num_ranks:,} of" in data["note"]) == (cluster != "2xdgx-h100")
-    printed = " ".join(planner("collective", "all-reduce", "1GB", cluster).out.split())
-    assert data["note"] in printed
-
-
 def test_a_torus_is_used_along_all_dimensions() -> None:
     run = planner("collective", "all-reduce", "1GB", "512xtpu-v4", "--format", "json")
     data = json.loads(run.out)

@@ -29,13 +29,5 @@ def test_scale_takes_a_layout() -> None:
     assert "given: --fix tp=4, --fix pp=1" in document["inputs"]["assumed"]
 
 
-def test_adapters_are_planned_where_no_framework_is_named() -> None:
-    question = ("plan", "llama3.1-8b", "1xrtx4090", "--train", "qlora", "--seq-len", "2k")
-    run = planner(*question)
-    assert run.code == 0
-    assert run.out.split("Run it")[0].strip().endswith("accelerate")
-    assert planner(*question, "--framework", "megatron").code == 2
-
-
 def test_the_batch_that_is_proposed_divides_over_the_gpus() -> None:
     assert [smooth_step(gpus) for gpus in (1, 128, 96, 40, 67)] == [64, 64, 48, 40, 64]

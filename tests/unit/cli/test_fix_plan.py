@@ -154,31 +154,6 @@ def test_no_repair_ends_with_3_and_names_the_search(
     assert answer["none_with_at_most"] == 5
 
 
-@pytest.mark.parametrize(
-    ("edit", "arguments", "text"),
-    [
-        ({"dp": 0}, ("2xdgx-h100",), "strategy.dp"),
-        ({"dp": 10**30}, ("2xdgx-h100",), "strategy.dp"),
-        ({"dp": "many"}, ("2xdgx-h100",), "strategy.dp"),
-        ({"layers_per_stage": []}, ("2xdgx-h100",), "strategy.layers_per_stage"),
-        ({"layers_per_stage": [-1]}, ("2xdgx-h100",), "strategy.layers_per_stage"),
-        ({"schedule": "sometimes"}, ("2xdgx-h100",), "unknown schedule"),
-        ({"recompute_modules": ["nothing"]}, ("2xdgx-h100",), "nothing"),
-        ({}, ("2xno-such-node",), "no-such-node"),
-        ({"inputs": {"precision": "fp8"}}, ("2xdgx-a100-640",), "inputs.precision"),
-        ({"inputs": {"model": "no-such-model"}}, ("2xdgx-h100",), "no-such-model"),
-    ],
-    ids=str,
-)
-def test_nonsense_is_refused_without_a_traceback(
-    plan_of: Any, edit: dict[str, Any], arguments: tuple[str, ...], text: str
-) -> None:
-    run = planner("check", plan_of(**edit), "--fix", "--cluster", *arguments)
-    assert (run.code, run.out) == (2, "")
-    assert text in run.err
-    assert "Traceback" not in run.err
-
-
 @pytest.mark.parametrize("content", [b"", b"[1, 2]", b"\xff\x00", b"schema_version: 9", b"a: [b"])
 def test_files_that_are_no_plan_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "odd.yaml"
@@ -205,17 +180,8 @@ def test_absurd_numbers_are_repaired_or_given_up(plan_of: Any, edit: dict[str, A
     assert "What is wrong" in run.out
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [
-        {"layers_per_stage": [10**30]},
-        {"recompute_layers_per_stage": [10**30]},
-        {"layers_per_stage": [1] * 5000},
-    ],
-)
-def test_numbers_beyond_any_plan_are_refused_at_the_door(
-    plan_of: Any, edit: dict[str, Any]
-) -> None:
-    run = planner("check", plan_of(**edit), "--fix", "--cluster", "2xdgx-h100")
+def test_stages_beyond_any_plan_are_refused_at_the_door(plan_of: Any) -> None:
+    path = plan_of(layers_per_stage=[1] * 5000)
+    run = planner("check", path, "--fix", "--cluster", "2xdgx-h100")
     assert (run.code, run.out) == (2, "")
-    assert f"strategy.{next(iter(edit))}" in run.err
+    assert "strategy.layers_per_stage" in run.err

@@ -29,17 +29,6 @@ def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (tmp_path / "run" / "ds_config.json").exists()
 
 
-def test_a_format_that_was_asked_for_stays() -> None:
-    assert following(planner(*SMALL, "--framework", "bridge").out)[-4:] == [
-        *("--emit", "bridge", "--out", "run")
-    ]
-
-
-def test_plans_without_files_are_saved() -> None:
-    command = following(planner(*SMALL, "--profile", "nanotron").out)
-    assert command[-2:] == ["--save", "plan.yaml"]
-
-
 def test_written_files_are_checked_and_saved_plans_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,6 @@
 """Host memory: what is assumed of nodes that publish none, and what a user gives."""
 
-import json
-
 import pytest
-from in_process import planner
 
 from planner.catalog.clusters import load_cluster, load_cluster_of, node_of_catalog
 from planner.catalog.hardware import host_rules, list_names
@@ -17,16 +14,6 @@ def test_every_node_has_host_memory_and_says_where_it_is_assumed(name: str) -> N
     if node.host_memory_note == host_rules()[1].times_accelerator_memory.note:
         held = node.num_accelerators * node.accelerator.hbm_bytes
         assert 2.0 * held <= node.host_memory_bytes <= 2.0 * held + 64 * GIB
-
-
-def test_an_assumed_host_memory_is_listed_and_a_given_one_replaces_it() -> None:
-    plan = ("plan", "llama2-7b", "8xrtx4090", "--framework", "deepspeed", "--top", "1")
-    assumed = json.loads(planner(*plan, "--format", "json").out)["inputs"]["assumed"]
-    assert any(note.startswith("384.00 GiB of host memory per node: twice") for note in assumed)
-    given = (*plan, "--host-memory", "512GiB", "--format", "json")
-    notes = json.loads(planner(*given).out)["inputs"]["assumed"]
-    assert "given: 512.00 GiB of host memory per node" in notes
-    assert not any("twice the accelerators" in note for note in notes)
 
 
 def test_a_cluster_says_its_host_memory_too() -> None:

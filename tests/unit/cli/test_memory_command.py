@@ -37,23 +37,6 @@ def test_json_ledgers_add_up_to_the_peaks() -> None:
             assert saving["saved_bytes"] == answer["peak_bytes"] - saving["peak_bytes"]
 
 
-@pytest.mark.parametrize(
-    ("options", "verdict", "code"),
-    [
-        (("--margin", "1"), "fits", 0),
-        (("--margin", "10"), "tight", 0),
-        (("--micro-batch", "2"), "does not fit", 3),
-        (("--micro-batch", "2", "--recompute", "full"), "fits", 0),
-    ],
-)
-def test_verdict_and_exit_code(options: tuple[str, ...], verdict: str, code: int) -> None:
-    run = planner(*LAYOUT, *options, "--format", "json")
-    answer = answer_of(run)
-    assert (answer["verdict"], run.code) == (verdict, code)
-    assert (answer["peak_bytes"] > answer["hbm_bytes"]) == (code == 3)
-    assert f" GiB: {verdict}, " in planner(*LAYOUT, *options).out
-
-
 def test_the_margin_is_the_uncertainty_and_moves_no_byte() -> None:
     plain = answer_of(planner(*LAYOUT, "--format", "json"))
     given = answer_of(planner(*LAYOUT, "--format", "json", "--margin", "7.5"))

@@ -9,7 +9,6 @@ from in_process import planner
 
 from planner.answers.plan_file import read_plan
 from planner.cost.estimate import estimate
-from planner.errors import InputError
 from planner.query.query import Query
 from planner.query.resolve import Resolved, resolve
 
@@ -49,23 +48,6 @@ def test_frameworks_that_train_none_are_left_out_where_some_are_asked_for() -> N
     question = asked(mtp_layers=2)
     assert trained(question) == {"megatron": 2}
     assert any("left out, planned without multi-token" in note.text for note in question.notes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"mtp_layers": 1, "framework": "deepspeed"}, "is planned without them: allowed is 0"),
-        ({"mtp_layers": -1}, "must be from 0 to 16; given -1"),
-        ({"mtp_layers": 17}, "must be from 0 to 16; given 17"),
-        (
-            {"mtp_layers": 1, "framework": "megatron", "model": "gpt3-xl", "seq_len": 1024},
-            "a decoder with position learned has none: 0",
-        ),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=rf"--mtp-layers: .*{words}"):
-        asked(**changes)
 
 
 def test_a_saved_plan_keeps_them(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Traits a user sets: what is read, what is refused and how, and that files keep them."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,6 @@ from planner.query.traits import (
     settings_mapping,
     settings_of,
 )
-from planner.spec.strategy import LAYER_POLICY_NAMES
-from planner.spec.traits import OverlapTraits
 
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -86,83 +84,6 @@ def test_values_are_read_as_the_trait_is_typed(path: str, text: str, value: obje
     ((found, read),) = read_settings([f"traits.{path}={text}"])
     assert (found, read) == (path, value)
     assert type(read) is type(value)
-
-
-NO_SETTING = "must be traits.SECTION.KEY=VALUE"
-SECTIONS = "states, kernels, overlap, overheads, offload, support, software"
-NEAR = "did you mean traits.overlap.ring_achieved_fraction?"
-OVERLAPS = ", ".join(trait.name for trait in fields(OverlapTraits))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "overlap.x=1",
-            f"{NO_SETTING}; given 'overlap.x=1'; did you mean traits.overlap.x=1?",
-        ),
-        ("traits.overlap=1", f"{NO_SETTING}; given 'traits.overlap=1'"),
-        ("traits.overlap.x", f"{NO_SETTING}; given 'traits.overlap.x'"),
-        (
-            "traits.overlp.x=1",
-            f"unknown section of traits; given overlp, allowed: {SECTIONS}; did you mean overlap?",
-        ),
-        ("traits.overlap.foo=1", f"unknown trait; given 1, allowed: {OVERLAPS}"),
-        (
-            "traits.overlap.ring_achieved=1",
-            f"unknown trait; given 1, allowed: {OVERLAPS}; {NEAR}",
-        ),
-        ("traits.kernels.loss={", "the value is not YAML; given '{'"),
-        (
-            "traits.recompute.selected=[mlp]",
-            "is chosen by recompute_modules (--recompute-modules), not as a trait",
-        ),
-    ],
-)
-def test_what_names_no_trait_is_refused_with_what_is_allowed(text: str, message: str) -> None:
-    assert problems_of(text) == [f"command line::--set {text.partition('=')[0]}: {message}"]
-
-
-UNIT = "numbers from 0 to 1"
-STAGES = "a list with some of 0, 1, 2, 3"
-
-
-@pytest.mark.parametrize(
-    ("path", "text", "given", "allowed"),
-    [
-        ("overlap.ring_achieved_fraction", "2", "2", UNIT),
-        ("overlap.ring_achieved_fraction", "-0.1", "-0.1", UNIT),
-        ("overlap.ring_achieved_fraction", ".nan", "nan", UNIT),
-        ("overlap.ring_achieved_fraction", "true", "True", UNIT),
-        ("overlap.ring_achieved_fraction", "", "None", UNIT),
-        ("overlap.ring_achieved_fraction", "half", "'half'", UNIT),
-        ("kernels.attention_rate_fraction", "0", "0", "numbers from 0.01 to 1"),
-        ("overheads.bucket_elements", ".inf", "inf", "numbers from 0 to 1e+18"),
-        ("kernels.dropout", "1", "1", "true, false"),
-        ("kernels.attention", "flash3", "'flash3'", "fused, flash2, flash_attn, unfused"),
-        ("overlap.tensor_parallel_overlap", "half", "'half'", "none, bulk, ring"),
-        ("overlap.overlaps_parameter_gather", "0.5", "0.5", "true, false"),
-        ("support.vocab_padding", "1.5", "1.5", "whole numbers from 1 to 1e+06"),
-        ("support.zero_stages", "[4]", "[4]", STAGES),
-        ("support.zero_stages", "[true]", "[True]", STAGES),
-        ("support.zero_stages", "[]", "[]", STAGES),
-        ("support.zero_stages", "1", "1", STAGES),
-        ("support.nvme_zero_stages", "[4]", "[4]", STAGES),
-        (
-            "support.policies",
-            "[soft]",
-            "['soft']",
-            f"a list with some of {', '.join(LAYER_POLICY_NAMES)}",
-        ),
-        ("support.vendors", "[1]", "[1]", "a list of words"),
-    ],
-)
-def test_wrong_values_are_refused_with_what_was_given_and_what_is_allowed(
-    path: str, text: str, given: str, allowed: str
-) -> None:
-    assert problems_of(f"traits.{path}={text}") == [
-        f"command line::--set traits.{path}: wrong value; given {given}, allowed: {allowed}"
-    ]
 
 
 def test_a_trait_of_another_section_is_offered_where_it_is() -> None:
