@@ -1,8 +1,9 @@
 """Commands of the program, run in this process."""
 
 import io
+import json
 from contextlib import redirect_stderr, redirect_stdout
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from planner.cli.app import main
@@ -30,3 +31,10 @@ def planner(*words: str) -> Run:
         except SystemExit as stop:
             code = stop.code
     return Run(int(code or 0), out.getvalue(), err.getvalue())
+
+
+def json_of(*words: str) -> Any:
+    """What a command that succeeds says with ``--format json``."""
+    run = planner(*words, "--format", "json")
+    assert run.code == 0, run.err
+    return json.loads(run.out)

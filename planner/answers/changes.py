@@ -60,7 +60,8 @@ def kinds(case: Case) -> list[Kind]:
 def changed(case: Case, context: Context, *options: str, beside: tuple[str, ...] = ()) -> Change:
     """A change of the context whose words are its options, but for those ``beside``."""
     words = " ".join(options)
-    return Change(words=words, case=case.of(context), options=(*options, *beside))
+    taken = (*options, *beside)
+    return Change(words=words, case=case.of(context), options=taken)
 
 
 def narrowed(case: Case, text: str) -> Case | None:
@@ -234,7 +235,8 @@ def _kept(
 def other_batches(case: Case) -> Iterator[Change]:
     """Rounder batches, which have more divisors, then smaller ones."""
     job = case.context.job
-    rounder = [-(-job.global_batch // step) * step for step in (8, 64, 512)]
+    steps = (8, 64, 512)
+    rounder = [math.ceil(job.global_batch / step) * step for step in steps]
     smaller = [job.global_batch // divisor for divisor in (2, 8)]
     for batch in dict.fromkeys((*rounder, *smaller)):
         if batch not in (0, job.global_batch):

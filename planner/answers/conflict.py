@@ -97,7 +97,8 @@ class Limits:
         }
         broken = {name for name, holds in kept.items() if not holds}
         for text, part in self.parts.items():
-            holds = [by_name[name][0] in given for name, given in part.values.items()]
+            own = {name: by_name[name][0] for name in part.values}
+            holds = [own[name] in given for name, given in part.values.items()]
             holds += [rule.is_legal(self.context, by_name)[0] for rule in part.rules]
             if not (all(holds) and used <= set(part.kinds)):
                 broken.add(text)

@@ -220,7 +220,8 @@ class _Stage:
                 for message, shown_s in messages:
                     self.exchange(each.kind, shown_s, message)
                 continue
-            self.work(each.kind, each.end_s - each.start_s, [*hidden, *messages])
+            seconds = each.end_s - each.start_s
+            self.work(each.kind, seconds, [*hidden, *messages])
             hidden = []
 
 

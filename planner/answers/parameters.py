@@ -68,7 +68,9 @@ def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf
     if part is None:
         return None
     if not path:
-        return round(part * factor) if isinstance(part, int) else min(part * factor, most)
+        if isinstance(part, int):
+            return round(part * factor)
+        return min(part * factor, most)
     name, *rest = path
     if isinstance(part, Mapping):
         names = list(part) if name == "*" else [name]

@@ -80,7 +80,8 @@ def answer(
     # By time with penalties; none where the first one is no slower.
     fastest = None
     if first is not None:
-        faster = min((*found.fastest_of_each, first), key=lambda plan: plan.estimate.iter_time_s)
+        several = (*found.fastest_of_each, first)
+        faster = min(several, key=lambda plan: plan.estimate.iter_time_s)
         fastest = faster if faster.estimate.iter_time_s < first.estimate.iter_time_s else None
     # Of several frameworks' ladders the best plan of every number of GPUs below the first one's.
     ladder: dict[int, Plan] = {}

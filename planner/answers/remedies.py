@@ -112,7 +112,8 @@ class Remedies:
         nodes = (2 * context.cluster.num_nodes, *more_nodes(context))
         first = [per_node] if context.cluster.node.whole else []
         until = self.deadline.within(Deadline.FEWEST_S)
-        for largest in dict.fromkeys([*first, *(per_node * number for number in nodes)]):
+        whole = (per_node * number for number in nodes)
+        for largest in dict.fromkeys([*first, *whole]):
             try:
                 found = smallest_feasible(
                     of_size(context, largest), self.case.narrowing, deadline=until.ends_s

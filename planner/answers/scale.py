@@ -170,7 +170,8 @@ class Scaling:
 def fastest_on_all(case: Case, deadline: Deadline | None = None) -> Found:
     """The fastest plan on all GPUs over the frameworks, where there is one."""
     found = best(case, deadline or Deadline(), uses_all=True)
-    fastest = sorted(found.plans, key=lambda plan: plan.estimate.iter_time_s)[:1]
+    by_time = sorted(found.plans, key=lambda plan: plan.estimate.iter_time_s)
+    fastest = by_time[:1]
     return replace(found, plans=tuple(fastest))
 
 

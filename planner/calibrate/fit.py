@@ -18,7 +18,7 @@ from planner.catalog.cluster_file import OVERRIDES, file_text
 from planner.catalog.clusters import load_cluster, split_host_memory
 from planner.catalog.hardware import find_file, is_path
 from planner.catalog.hardware_file import Kind
-from planner.documents.tree import load_own, load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec
 from planner.units import Array, plural
@@ -71,7 +71,8 @@ def read_base(argument: str) -> Base:
     if is_path(place):
         raw = load_yaml(Path(place))
         # files are named from the folder of the cluster file
-        named = {key: str(Path(place).parent / file) for key, file in named_files(raw).items()}
+        folder = Path(place).parent
+        named = {key: str(folder / file) for key, file in named_files(raw).items()}
         return Base(cluster=cluster, raw={**raw, **named})
     if cluster.node.whole is not None:
         whole = cluster.node.whole.name
@@ -84,7 +85,8 @@ def read_base(argument: str) -> Base:
 def named_files(raw: Mapping[str, Any]) -> dict[str, str]:
     """The files that a cluster file names, by their keys."""
     parts = {key: raw.get(key) for key in ("node", "accelerator", "fabric")}
-    return {key: part for key, part in parts.items() if isinstance(part, str) and is_path(part)}
+    texts = {key: part for key, part in parts.items() if isinstance(part, str)}
+    return {key: text for key, text in texts.items() if is_path(text)}
 
 
 def known(base: Base, key: str) -> Figure | None:
@@ -120,7 +122,27 @@ def known(base: Base, key: str) -> Figure | None:
     return Figure(key, float(section["value"]), deviation, basis)
 
 
-FIGURES: Mapping[str, Sequence[str]] = load_own(__package__, "figures.yaml")
+FIGURES: Mapping[str, tuple[str, ...]] = {
+    "gemm_sustained_fraction": ("node.accelerator.gemm.sustained_fraction",),
+    "attention_forward_fraction": ("node.accelerator.attention.forward_fraction",),
+    "attention_backward_fraction": ("node.accelerator.attention.backward_fraction",),
+    "attention_flash2_forward_fraction": ("node.accelerator.attention_flash2.forward_fraction",),
+    "attention_flash2_backward_fraction": ("node.accelerator.attention_flash2.backward_fraction",),
+    "memory_bound_fraction": ("node.accelerator.memory_bound_fraction",),
+    "collectives_at_gb_per_s_per_direction": (
+        "node.accelerator.collectives.*.*.busbw_bytes_per_s.*",
+    ),
+    "scale_up_efficiency_fraction": ("node.scale_up.efficiency_fraction",),
+    "scale_up_latency_us": ("node.scale_up.latency_s",),
+    "fabric_efficiency_fraction": (
+        "fabric.efficiency_fraction",
+        "inner_fabric.*.efficiency_fraction",
+    ),
+    "fabric_latency_us": ("fabric.latency_s", "inner_fabric.*.latency_s"),
+    "host_link_gb_per_s_per_direction": ("node.host_link_bytes_per_s",),
+    "host_core_gb_per_s": ("node.host_core_bytes_per_s",),
+    "host_memory_gb_per_s": ("node.host_memory_bytes_per_s",),
+}
 TORCHS_KERNEL = {
     "attention_forward_fraction": "attention_flash2_forward_fraction",
     "attention_backward_fraction": "attention_flash2_backward_fraction",
@@ -134,7 +156,7 @@ def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterS
         own = cluster.accelerator
         # torch's kernel is the vendor's where the file states no other
         if key in TORCHS_KERNEL and own.attention_flash2 == own.attention:
-            paths = [*paths, *FIGURES[TORCHS_KERNEL[key]]]
+            paths += FIGURES[TORCHS_KERNEL[key]]
         for path in paths:
             most = 1.0 if key.endswith("fraction") else math.inf
             # the key is the rate of links that lines were measured at: these follow its inverse
@@ -179,28 +201,36 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     errors = _errors(base.cluster, points, used)
     theta = np.zeros(len(used))
     scales = np.array([priors[key].deviation for key in used])
-    most = [1.0 / priors[key].value if key.endswith("fraction") else np.inf for key in used]
+    values = np.array([priors[key].value for key in used])
+    is_fraction = [key.endswith("fraction") for key in used]
+    most = np.where(is_fraction, 1.0 / values, np.inf)
     # inverse variances: of the kind, shared by the points of a file
     noise = np.array([NOISE[point.kind] for point in points])
     number = Counter((point.place.path, point.kind) for point in points)
-    shared = [min(1.0, INDEPENDENT / number[each.place.path, each.kind]) for each in points]
+    numbers = np.array([number[each.place.path, each.kind] for each in points])
+    shared = np.minimum(1.0, INDEPENDENT / numbers)
     spread = scales
     # six rounds: further ones change nothing that is written
     for _ in range(6 if used else 0):
         residual, slopes = errors(theta), _slopes(errors, theta)
         # from two deviations on a point counts less (Huber); 1e-12: one may be met exactly
-        huber = np.minimum(1.0, 2.0 * noise / np.maximum(np.abs(residual), 1e-12))
+        distance = np.maximum(np.abs(residual), 1e-12)
+        huber = np.minimum(1.0, 2.0 * noise / distance)
         weights = shared * huber / noise**2
-        normal = slopes.T @ (weights[:, None] * slopes) + np.diag(1.0 / scales**2)
+        weighted = weights[:, None] * slopes
+        normal = slopes.T @ weighted + np.diag(1.0 / scales**2)
         pull = slopes.T @ (weights * residual) + theta / scales**2
-        theta = np.minimum(theta - np.linalg.solve(normal, pull), np.log(most))
+        step = np.linalg.solve(normal, pull)
+        theta = np.minimum(theta - step, np.log(most))
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
     figures = []
     for key, change, deviation in zip(used, theta, spread, strict=True):
-        was, count = priors[key], int(np.sum(effects[key] > LEAST_EFFECT))
+        was = priors[key]
+        count = int(np.sum(effects[key] > LEAST_EFFECT))
         value = was.value * math.exp(change)
         figures.append(Figure(key, value, float(deviation), was.basis, count, was.value))
-    own = _own_errors(points, errors(np.zeros(len(used))), errors(theta))
+    before, after = errors(np.zeros(len(used))), errors(theta)
+    own = _own_errors(points, before, after)
     return Calibration(base=base, figures=tuple(figures), own=tuple(own))
 
 
@@ -210,7 +240,8 @@ def _errors(
     """Predicted over measured of every point by factors of figures, both in logarithms."""
 
     def errors(theta: Array) -> Array:
-        machine = with_factors(cluster, dict(zip(keys, np.exp(theta), strict=True)))
+        factors = dict(zip(keys, np.exp(theta), strict=True))
+        machine = with_factors(cluster, factors)
         return np.log([point.predict(machine) / point.measured for point in points])
 
     return errors
@@ -221,16 +252,19 @@ def _slopes(errors: Callable[[Array], Array], theta: Array) -> Array:
     here = errors(theta)
     # downwards: a fraction may stand at 1 already
     moved = [errors(theta - axis) for axis in STEP * np.eye(len(theta))]
-    return np.stack([(here - each) / STEP for each in moved], axis=1)
+    slopes = [(here - each) / STEP for each in moved]
+    return np.stack(slopes, axis=1)
 
 
 def _own_errors(points: Sequence[Point], before: Array, after: Array) -> Iterator[OwnErrors]:
     """The model's error on each file, by kind; ``before``, ``after``: logarithms by point."""
     rows: dict[tuple[str, str], list[int]] = {}
     for at, point in enumerate(points):
-        rows.setdefault((point.place.path, point.kind), []).append(at)
+        key = (point.place.path, point.kind)
+        rows.setdefault(key, []).append(at)
     for (path, kind), mine in rows.items():
-        first, last = (float(np.mean(np.abs(np.expm1(each[mine])))) for each in (before, after))
+        errors = [np.abs(np.expm1(each[mine])) for each in (before, after)]
+        first, last = (float(np.mean(each)) for each in errors)
         yield OwnErrors(path=path, kind=kind, num_points=len(mine), before=first, after=last)
 
 
@@ -241,7 +275,8 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
     it names are found from there.
     """
     files = named_files(made.base.raw)
-    rest = {**made.base.raw, **{key: os.path.relpath(files[key], folder) for key in files}}
+    near = {key: os.path.relpath(files[key], folder) for key in files}
+    rest = {**made.base.raw, **near}
     fitted = {each.key for each in made.figures}
     given = rest.pop("overrides", {})
     overrides = [(key, f"{given[key]!r}", "") for key in given if key not in fitted]

@@ -100,7 +100,8 @@ def _figure(value: float | Sequence[float], note: str = "", basis: str = SOURCE)
     several = [value] if isinstance(value, int | float) else value
     rounded = [each if isinstance(each, int) else float(f"{each:.4g}") for each in several]
     shown = rounded[0] if several == [value] else rounded
-    return {"value": shown, "basis": basis, "source": SOURCE, **({"note": note} if note else {})}
+    figure = {"value": shown, "basis": basis, "source": SOURCE}
+    return {**figure, "note": note} if note else figure
 
 
 def _assumed(value: float) -> dict[str, Any]:
@@ -132,7 +133,8 @@ def _accelerator(table: Table) -> dict[str, Any]:
     launch = {"launch_us": LAUNCHES * float(np.median(launches)) / US}
     passes = {f"{way}_{key}": PASS[key] for way in ("forward", "backward") for key in PASS}
     for section, figures in {"gemm": GEMM, "attention": passes}.items():
-        made[section] = {key: _assumed(value) for key, value in (figures | launch).items()}
+        assumed = figures | launch
+        made[section] = {key: _assumed(value) for key, value in assumed.items()}
     return made
 
 
@@ -159,7 +161,8 @@ def _host(table: Table) -> dict[str, Any]:
 
 def _links(table: Table) -> dict[str, Any]:
     """What messages between two ranks of a node say; the rate is the best that any carried."""
-    inside = [row for row in table.of(*COLLECTIVES, "p2p") if row.ranks <= table.machine.per_node]
+    sent = table.of(*COLLECTIVES, "p2p")
+    inside = [row for row in sent if row.ranks <= table.machine.per_node]
     messages = [row for row in inside if row.what == "p2p"]
     if not messages:
         note = "nothing between ranks of a node was measured"
@@ -177,7 +180,8 @@ def _links(table: Table) -> dict[str, Any]:
 def _lines(table: Table) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Measured lines of every collective, by groups inside a node."""
     for kind in COLLECTIVES:
-        own = [row for row in table.of(kind) if 1 < row.ranks <= table.machine.per_node]
+        most = table.machine.per_node
+        own = [row for row in table.of(kind) if 1 < row.ranks <= most]
         lines = []
         for ranks in sorted({row.ranks for row in own}):
             group = [row for row in own if row.ranks == ranks]

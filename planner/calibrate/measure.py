@@ -162,7 +162,8 @@ def check_alike(world: World) -> None:
     others = world.gathered((own.name, own.device, own.threads, own.per_node))
     if len(set(others)) == 1:
         return
-    rank, other = next((at, each) for at, each in enumerate(others) if each != others[0])
+    unlike = [rank for rank, each in enumerate(others) if each != others[0]]
+    rank, other = unlike[0], others[unlike[0]]
     texts = [f"{name}, {n} threads, {per} a node" for name, _, n, per in (others[0], other)]
     message = f"rank 0 has {texts[0]}; rank {rank} has {texts[1]}: measure machines of one kind"
     # every rank raises: all of them compared the same list
@@ -182,12 +183,14 @@ def timed(task: Task, action: Action, world: World) -> list[float]:
     # allocates and compiles: not counted
     _once(task, action, world, 1)
     # as many on every rank, by the second trial of the slowest
-    first_s = max(*world.gathered(_once(task, action, world, 1)), 1e-9)
+    trials = world.gathered(_once(task, action, world, 1))
+    first_s = max(*trials, 1e-9)
     # a device takes some thousand launches before the host has to wait for it
     inner = int(min(max(LEAST_S / first_s, 1.0), 1000))
     fewest, most = REPEATS
     repeats = min(max(int(BUDGET_S / (inner * first_s)), fewest), most)
-    every = world.gathered([_once(task, action, world, inner) for _ in range(repeats)])
+    own = [_once(task, action, world, inner) for _ in range(repeats)]
+    every = world.gathered(own)
     if task.ranks is None:
         return [value for each in every for value in each]
     return [max(each) for each in zip(*every, strict=True)]
@@ -226,7 +229,8 @@ def rows_of(tasks: Sequence[Task], world: World, progress: Progress) -> Iterator
         progress(f"measuring {task.what.replace('_', ' ')} {task.dtype}", at / len(tasks))
         key = (task.what, task.dtype, task.ranks)
         most = most_work.get(key, task.first)
-        work, sizes = next((each for each in task.choices if each[0] <= most), (0.0, None))
+        choices = (choice for choice in task.choices if choice[0] <= most)
+        work, sizes = next(choices, (0.0, None))
         if sizes is None:
             continue
         seconds = timed(task, task.action(**sizes), world)
@@ -255,12 +259,14 @@ def all_tasks(world: World) -> Iterator[Task]:
     # a kernel of 64 elements does next to nothing
     yield Task("launch", lambda: partial(torch.zeros(64, device=world.device).add_, 1.0))
     # outer and inner side of a weight over the hidden size: projections, the two of an MLP
-    widened = product(TOKENS, HIDDEN, ((1, 1), (4, 1), (1, 4)))
+    times = ((1, 1), (4, 1), (1, 4))
+    widened = product(TOKENS, HIDDEN, times)
     shapes = {usual: [(m, outer * h, inner * h) for m, h, (outer, inner) in widened]}
     # precisions but the usual one only say their peak: squares are enough
     shapes |= {dtype: [(side, side, side) for side in SQUARES] for dtype in others}
     for dtype, sides in shapes.items():
-        works = [(2.0 * m * n * k, {"m": m, "n": n, "k": k}) for m, n, k in sides]
+        shaped = [{"m": m, "n": n, "k": k} for m, n, k in sides]
+        works = [(2.0 * math.prod(each.values()), each) for each in shaped]
         action = partial(_product, world, dtypes[dtype])
         for each in sorted(works, key=lambda choice: choice[0]):
             yield Task("product", action, [each], dtype, first=2.0 * 128**3)
@@ -276,7 +282,8 @@ def all_tasks(world: World) -> Iterator[Task]:
         yield Task(what, action, [(0.0, sizes)], usual)
     links: tuple[What, ...] = ("host_to_device", "device_to_host")
     for what in links if world.is_gpu else ():
-        yield Task(what, partial(_link, world, what), [(0.0, {"num_bytes": 2**28})])
+        copied = [(0.0, {"num_bytes": 2**28})]
+        yield Task(what, partial(_link, world, what), copied)
     yield Task("host_adam", _adam, [(0.0, {"params": ADAM_PARAMS[device]})], "fp32")
     if world.size > 1:
         yield from _collective_tasks(world)
@@ -302,9 +309,11 @@ def _collective_tasks(world: World) -> Iterator[Task]:
         found += [
             (kind, size, partial(_collective, world, kind, size, group)) for kind in COLLECTIVES
         ]
-    found += [("p2p", size, partial(_message, world, size - 1)) for size in sorted({2, far})]
+    for size in sorted({2, far}):
+        found.append(("p2p", size, partial(_message, world, size - 1)))
     for (kind, size, act), num_bytes in product(found, COLLECTIVE_BYTES):
-        yield Task(kind, act, [(num_bytes, {"num_bytes": num_bytes})], "fp32", 2.0**16, size)
+        choices = [(num_bytes, {"num_bytes": num_bytes})]
+        yield Task(kind, act, choices, "fp32", 2.0**16, size)
 
 
 def _rotating(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Iterator[Tensors]:
@@ -316,7 +325,8 @@ def _rotating(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Iterat
 
 
 def _random(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Tensors:
-    return tuple(torch.randn(shape, device=world.device).to(kind) for shape in shapes)
+    made = (torch.randn(shape, device=world.device) for shape in shapes)
+    return tuple(each.to(kind) for each in made)
 
 
 def _product(world: World, kind: torch.dtype, m: int, n: int, k: int) -> Action:
@@ -327,7 +337,8 @@ def _product(world: World, kind: torch.dtype, m: int, n: int, k: int) -> Action:
 
 def _attention(world: World, kind: torch.dtype, what: What, **sizes: int) -> Action:
     """Causal attention, one pass; ``sizes`` are batch, heads, seq_len and head_dim."""
-    *qkv, gradient = _random(world, kind, *[tuple(sizes.values())] * 4)
+    shape = tuple(sizes.values())
+    *qkv, gradient = _random(world, kind, *[shape] * 4)
     forward = partial(functional.scaled_dot_product_attention, *qkv, is_causal=True)
     if what == "attention_forward":
         return forward
@@ -369,7 +380,8 @@ def _collective(
     world: World, kind: What, size: int, group: distributed.ProcessGroup, num_bytes: int
 ) -> Action:
     """One collective of the first ``size`` ranks; the others do nothing."""
-    part = torch.zeros(max(num_bytes // size // 4, 1), device=world.device)
+    length = max(num_bytes // size // 4, 1)
+    part = torch.zeros(length, device=world.device)
     whole = part.new_zeros(len(part) * size)
     received = torch.empty_like(whole)
     # newer names of the two where torch has them: the older ones warn there

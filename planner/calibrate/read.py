@@ -70,7 +70,8 @@ def points_of(
     text = read_text(path, MAX_LOG_BYTES, "replace")
     if text.startswith(FIRST_LINE):
         return tuple(table_points(path, read_table(path, text), cluster))
-    columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
+    first_line = text.partition("\n")[0]
+    columns = {name.strip().lower() for name in first_line.split(",")}
     if _HEADER.search(text):
         read = _nccl_points
     elif columns >= set(PRODUCT):
@@ -110,7 +111,8 @@ def _csv_rows(
     for row in reader:
         place = Place(path=path, line=reader.line_num)
         given = {name: (row[key] or "").strip() for name, key in names.items()}
-        yield place, given, {name: int(_number(place, name, given[name])) for name in sizes}
+        numbers = {name: int(_number(place, name, given[name])) for name in sizes}
+        yield place, given, numbers
 
 
 def _product_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
@@ -164,13 +166,15 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
     """
     lines = text.split("\n")
     rank = r"\bRank\s+(\d+)\s+(?:Group|Pid)\b(?:.*?\bdevice\s+\d+ \[[^\]]*\] +(.*\S))?"
-    ranks = {at: found for at, line in enumerate(lines) if (found := re.search(rank, line))}
+    searched = {at: re.search(rank, line) for at, line in enumerate(lines)}
+    ranks = {at: found for at, found in searched.items() if found}
     devices = {found[2]: f"line {at + 1}" for at, found in ranks.items() if found[2]}
     check_devices(path, devices, cluster)
     heads = [at for at, line in enumerate(lines) if _HEADER.search(line)]
     tests: list[str | None] = []
     before = 0
-    for head, end in zip(heads, [*heads[1:], len(lines)], strict=True):
+    ends = [*heads[1:], len(lines)]
+    for head, end in zip(heads, ends, strict=True):
         rows = list(_nccl_rows(path, lines, head, end))
         test = _test(lines[before:head]) or (_test([path]) if head == heads[0] else None)
         if test is None and len(heads) == 1:

@@ -138,7 +138,8 @@ def read_table(path: str, text: str) -> Table:
     head = [line[1:].partition(":") for line in lines[1:] if line.startswith("#")]
     start = 1 + len(head)
     reader = csv.DictReader(lines[start:])
-    missing = ", ".join(name for name in _COLUMNS if name not in (reader.fieldnames or ()))
+    names = reader.fieldnames or ()
+    missing = ", ".join(name for name in _COLUMNS if name not in names)
     numbers, given = [], []
     for raw in reader:
         numbers.append(start + reader.line_num)

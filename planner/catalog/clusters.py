@@ -98,7 +98,8 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         message = f"not a cluster; given {str(argument)!r}, allowed {_SHAPE}"
         raise InputError.single("cluster", str(argument) or "''", message)
     text, name = counted.groups()
-    if len(text) > MAX_COUNT_DIGITS or not text.isdecimal() or not 1 <= int(text) <= MAX_GPUS:
+    is_number = text.isdecimal() and len(text) <= MAX_COUNT_DIGITS
+    if not is_number or not 1 <= int(text) <= MAX_GPUS:
         message = f"the count must be a whole number of 1 to {MAX_GPUS:,}; given {brief(text)}"
         raise InputError.single("cluster", short(str(argument)), message)
     count = int(text)
@@ -366,7 +367,8 @@ def _read(
         part = accelerator or _part("accelerators", file.accelerator, node.path, "accelerator")
         own = part.checked(AcceleratorFile, "accelerator", overrides)
         device = to_accelerator(own, part.name, str(part.path), file)
-        spec = to_node(file, node.name, device, collectives_scale(own, file), *host_rules())
+        scale = collectives_scale(own, file)
+        spec = to_node(file, node.name, device, scale, *host_rules())
     except InputError as error:
         problems += error.problems
     try:

@@ -267,7 +267,8 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
     of_generation = f"pcie{item.slot.generation}_gb_per_s" if item and item.slot else ""
     if item is None or item.slot is None or of_generation not in detection_rules().slots:
         return
-    reached = detection_rules().slots[of_generation].value * min(item.slot.lanes, 16) / 16
+    lanes = min(item.slot.lanes, 16)
+    reached = detection_rules().slots[of_generation].value * lanes / 16
     links, crossing = node.scale_up, {}
     if links.kind != "none":
         crossing["host_link_gb_per_s_per_direction"] = node.host_link_gb_per_s_per_direction
@@ -280,7 +281,8 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
 
 def _override(key: str, value: float, where: str, known: Figure | None) -> Override:
     rounded = value if isinstance(value, int) else float(f"{value:.5g}")
-    return Override(key=key, value=rounded, where=where, catalog=known.value if known else None)
+    catalog = known.value if known else None
+    return Override(key=key, value=rounded, where=where, catalog=catalog)
 
 
 def cluster_text(machine: Machine, command: str) -> str:

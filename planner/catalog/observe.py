@@ -72,7 +72,8 @@ def ask_host(meminfo: Path = Path("/proc/meminfo")) -> list[Source]:
     problems = Problems()
     tools = {"nvidia-smi": SMI_COMMAND.split(), "sinfo": ["sinfo", "-N", "-o", SINFO_FORMAT]}
     missing = [name for name in tools if shutil.which(name) is None]
-    asked = (problems.read(partial(_asked, tools[name])) for name in tools if name not in missing)
+    present = [tools[name] for name in tools if name not in missing]
+    asked = (problems.read(partial(_asked, tool)) for tool in present)
     sources = [source for source in asked if source]
     if not sources:
         absent = f"{' and '.join(missing)} not on PATH; " if missing else ""
@@ -105,7 +106,8 @@ def _asked(command: Sequence[str]) -> Source:
         message = f"cannot be run: {error.strerror}"
     else:
         if done.returncode:
-            *_, last = ["no message", *(done.stderr or done.stdout).strip().splitlines()]
+            said = (done.stderr or done.stdout).strip().splitlines()
+            last = said[-1] if said else "no message"
             message = f"failed with exit code {done.returncode}: {one_line(last)}"
     if message:
         raise InputError.single(where, "--detect", message)
@@ -142,7 +144,8 @@ def parse(text: str, where: str) -> Source:
     for start, line in enumerate(lines):
         for delimiter, needed, command, read in _TOOLS:
             # units stand in brackets behind the name of a column
-            header = [cell.split("[")[0].strip() for cell in line.split(delimiter)]
+            cells = line.split(delimiter)
+            header = [cell.split("[")[0].strip() for cell in cells]
             if needed.isdisjoint(header):
                 continue
             if missing := ", ".join(sorted(needed - set(header))):
@@ -242,7 +245,8 @@ def _of_sinfo(rows: Rows, problems: Problems) -> Iterator[Observation]:
     if not memory_mib and not problems.found:
         none = "no node has GPUs that plans use" if notes else "no node has GPUs"
         problems.add("GRES", "; ".join((none, *notes, f"{len(rows)} rows read")))
-    for kind, nodes in sorted(memory_mib.items(), key=lambda each: -each[0][1] * len(each[1])):
+    most_first = sorted(memory_mib.items(), key=lambda each: -each[0][1] * len(each[1]))
+    for kind, nodes in most_first:
         gpu, count = kind
         yield Observation(
             where=problems.where,

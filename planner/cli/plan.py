@@ -203,7 +203,8 @@ def _following(result: "Answer", resolved: "Resolved", save: Path | None, *, emi
     words = ["planner", "plan", *resolved.query.words()]
     if save is not None:
         to = ["--to", made.name, "--out", _free("run")]
-        words = ["planner", *(["emit", str(save), *to] if has_files else ["explain", str(save)])]
+        next_one = ["emit", str(save), *to] if has_files else ["explain", str(save)]
+        words = ["planner", *next_one]
     elif has_files:
         words += ["--emit", made.name, "--out", _free("run")]
     else:
@@ -215,7 +216,8 @@ def _free(name: str) -> str:
     """The name, numbered where something of that name is there already."""
     path = Path(name)
     names = (f"{path.stem}{number}{path.suffix}" for number in count(2))
-    return next(each for each in chain([name], names) if not Path(each).exists())
+    free = (each for each in chain([name], names) if not Path(each).exists())
+    return next(free)
 
 
 def otherwise(query: Query, text: str) -> Query:
@@ -248,7 +250,8 @@ def _changed(query: Query, key: str, value: str) -> Query:
         return query.with_(fix=others).with_(**{name: value})
     if option.many:
         return query.with_(**{name: [*query.get(name), value]})
-    return query.with_(**{name: value}, **({BATCHES[name]: None} if name in BATCHES else {}))
+    other = {BATCHES[name]: None} if name in BATCHES else {}
+    return query.with_(**{name: value}, **other)
 
 
 def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "Versus":
@@ -258,7 +261,8 @@ def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "Versus
     from planner.query.resolve import resolve
     from planner.report.sizing_words import unmet_limits
 
-    queries = [("", query), *((text, otherwise(query, text)) for text in texts)]
+    others = ((text, otherwise(query, text)) for text in texts)
+    queries = [("", query), *others]
     asked = [(label, resolve(each)) for label, each in queries]
     sides, errors = list[Side](), list[NothingFitsError]()
     for label, resolved in asked:

@@ -156,7 +156,8 @@ def _unusable(path: str, why: str) -> InputError:
 
 
 def _line_of(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
-    return next((at for at, line in enumerate(lines, 1) if pattern.search(line)), None)
+    found = (at for at, line in enumerate(lines, 1) if pattern.search(line))
+    return next(found, None)
 
 
 def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:

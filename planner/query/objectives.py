@@ -234,7 +234,8 @@ def objective_matrix(plans: Sequence[Priced], names: Sequence[str] = tuple(OBJEC
     """Plans x objectives, all to be minimised (headroom negated), for ``non_dominated``."""
     traded = [OBJECTIVES[name] for name in names]
     values = [one.sign * one.value(plan) for plan in plans for one in traded]
-    matrix: Array = np.reshape(np.array(values, dtype=np.float64), (len(plans), len(names)))
+    shape = (len(plans), len(names))
+    matrix: Array = np.reshape(np.array(values, dtype=np.float64), shape)
     return matrix
 
 

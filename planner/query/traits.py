@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
-from planner.documents.tree import load_own, parsed_yaml
+from planner.documents.tree import parsed_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import (
     CURRENT,
@@ -45,7 +45,30 @@ def _words_of() -> Mapping[str, Sequence[object]]:
     }
 
 
-_RANGES, _MAY_BE_EMPTY = load_own(__package__, "traits.yaml").values()
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "kernels.attention_rate_fraction": (0.01, 1.0),
+    "kernels.expert_capacity_factor": (0.0, 1000.0),
+    "support.usual_zero_stage": (0, 3),
+    "offload.host_bandwidth_fraction": (0.01, 1.0),
+    "offload.pageable_rate_fraction": (0.01, 1.0),
+    "offload.host_optimizer_slowest_factor": (0.01, 1.0),
+    "offload.host_optimizer_fastest_factor": (1.0, 100.0),
+    "support.vocab_padding": (1, 1_000_000),
+    "support.offload_percents": (1, 100),
+}
+_MAY_BE_EMPTY = (
+    "kernels.host_waits",
+    "kernels.padded_host_waits",
+    "support.joined_families",
+    "support.frozen_zero_stages",
+    "support.zero_stages_with_pp",
+    "support.partial_offload_zero_stages",
+    "support.nvme_zero_stages",
+    "support.paired_graph_zero_stages",
+    "support.memory_switches",
+    "offload.waited_gradient_zero_stages",
+    "offload.pageable_weight_zero_stages",
+)
 
 
 def profile_problem(framework: str, profile: str) -> str:
@@ -62,8 +85,7 @@ def _unknown(kind: str, given: str, allowed: Iterable[str], hint: str) -> str:
 
 
 def _range(path: str) -> tuple[float, float]:
-    low, high = _RANGES.get(path, (0.0, 1.0 if path.endswith("_fraction") else 1e18))
-    return low, high
+    return _RANGES.get(path, (0.0, 1.0 if path.endswith("_fraction") else 1e18))
 
 
 def _number(path: str, value: object, *, is_whole: bool) -> float | None:

@@ -139,7 +139,8 @@ def _is_whole(value: object, least: int, most: int) -> bool:
 
 
 def _are_words(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    is_list = isinstance(value, list | tuple)
+    return is_list and all(isinstance(one, str) for one in value)  # type: ignore[attr-defined]
 
 
 def _are_counts(value: object) -> bool:

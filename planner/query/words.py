@@ -141,7 +141,8 @@ def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
         return [*rest[:1], "--help"]
     if first == ["repair"]:
         return ["check", "--fix", *rest]
-    if first == ["sweep"] and rest[:1] not in ([], ["run"], ["show"], ["-h"], ["--help"]):
+    of_sweeps: tuple[list[str], ...] = ([], ["run"], ["show"], ["-h"], ["--help"])
+    if first == ["sweep"] and rest[:1] not in of_sweeps:
         return [*first, "run", *rest]
     if first == ["memory"]:
         is_help = {"-h", "--help", "--help-all"} & set(rest)
@@ -177,7 +178,8 @@ def _taken(option: str, words: list[str]) -> tuple[list[str], list[str]]:
         if name == option and equals:
             return [value], [*words[:place], *words[place + 1 :]]
         if name == option and words[place + 1 :]:
-            return [words[place + 1]], [*words[:place], *words[place + 2 :]]
+            others = [*words[:place], *words[place + 2 :]]
+            return [words[place + 1]], others
     return [], words
 
 

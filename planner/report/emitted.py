@@ -132,7 +132,8 @@ def emit_document(
 def _code(text: str) -> str:
     """A Markdown code span that holds any text, on one line."""
     text = printable(text).replace("\n", "\\n").replace("\t", "\\t")
-    ticks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    runs = re.findall("`+", text)
+    ticks = "`" * (1 + max(map(len, runs), default=0))
     blank = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{blank}{text}{blank}{ticks}"
 
@@ -233,7 +234,8 @@ def _readme(
     words += software_options(context.traits) if made.carries(context.traits.name) else []
     check = shlex.join(words)
     # A block of shell that no line of the command ends.
-    ticks = "`" * (1 + max(map(len, re.findall("`{2,}", check)), default=2))
+    runs = re.findall("`{2,}", check)
+    ticks = "`" * (1 + max(map(len, runs), default=2))
     rows = [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided]
     decided = _table(("key", "value", "why"), rows)
     variables, left_to_user = "", ""

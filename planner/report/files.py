@@ -157,7 +157,8 @@ def write_folder(
     """
     names = [file.name for file in files]
     found = folder.glob(replaces) if replaces and folder.is_dir() else ()
-    gone = sorted({path.name for path in found if path.is_file()} - set(names))
+    present = {path.name for path in found if path.is_file()}
+    gone = sorted(present - set(names))
     check_targets(folder, [*names, *gone], force=force)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     work = None
@@ -171,7 +172,8 @@ def write_folder(
             staged.chmod(0o755 if file.is_executable else 0o644)
         old = [name for name in (*names, *gone) if os.path.lexists(folder / name)]
         away = [(folder / name, work / "old" / name) for name in old]
-        _move([*away, *((work / "new" / name, folder / name) for name in names)])
+        new = ((work / "new" / name, folder / name) for name in names)
+        _move([*away, *new])
     except WRITE_ERRORS as error:
         # Innermost first: a folder that was there already stays.
         for path in missing:

@@ -68,7 +68,8 @@ def _by_severity(numbers: dict[str, int]) -> str:
 
 
 def _style(numbers: dict[str, int]) -> str:
-    return next((STYLES[severity] for severity, number in numbers.items() if number), "bold green")
+    styles = (STYLES[severity] for severity, number in numbers.items() if number)
+    return next(styles, "bold green")
 
 
 def print_findings(results: Sequence[FileResult], console: "Console") -> None:
@@ -80,7 +81,8 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
 
     for result in results:
         gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
-        known = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
+        parts = (result.format, result.model, result.cluster, gpus)
+        known = ", ".join(filter(None, parts))
         numbers = counts([result])
         found = (_by_severity(numbers) or "nothing found", _style(numbers))
         what = (f"  {known}" if known else "", "dim")

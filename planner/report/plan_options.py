@@ -70,7 +70,8 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
         titles, number = ("dimension", "values of legal strategies"), len(row.layer_policies)
         modules = ", ".join(sorted({name for chosen in row.module_sets for name in chosen}))
         several = f"{len(row.module_sets)} sets of " if len(row.module_sets) > 1 else ""
-        rows = [(name, ", ".join(map(str, values))) for name, values in row.dimensions.items()]
+        shown = {name: map(str, values) for name, values in row.dimensions.items()}
+        rows = [(name, ", ".join(values)) for name, values in shown.items()]
         rows.append(("activations", "; ".join(row.layer_policies) or "none"))
         rows.append(("selective: modules", f"{several}{modules or 'none'}"))
         policies = f"under {number} {'policy' if number == 1 else 'policies'}"

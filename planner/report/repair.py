@@ -225,7 +225,8 @@ def _wrong(made: FixedFile) -> Iterator[Part]:
     if made.format == PLAN:
         lines = [f"{one.key}: {one.message}" for one in answer.violations]
     yield Text("What is wrong", "bold")
-    yield from (f"  {line}" for line in (*lines, *(one.words for one in answer.deficits)))
+    deficits = (one.words for one in answer.deficits)
+    yield from (f"  {line}" for line in (*lines, *deficits))
     if made.format == PLAN and answer.violations and not _is_priced_here(answer):
         yield Text("  (memory of an illegal plan is not computed)", "dim")
 

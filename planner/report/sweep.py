@@ -147,7 +147,8 @@ def show_rows(shown: Winners) -> list[dict[str, Any]]:
 def render_show_csv(shown: Winners) -> str:
     """Return the rows as CSV with a header."""
     rows = show_rows(shown)
-    return csv_text(rows, list(dict.fromkeys(name for row in rows for name in row)))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return csv_text(rows, list(names))
 
 
 def show_document(shown: Winners) -> Any:  # noqa: ANN401 - a row

@@ -91,7 +91,8 @@ def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
             events = _slice_events(rank, each)
             yield from (event for event in events if event["dur"])
         # Numbers of one length: viewers sort counters by their names.
-        yield from _counters(found.curves[stage], digits=len(str(len(stages) - 1)))
+        digits = len(str(len(stages) - 1))
+        yield from _counters(found.curves[stage], digits=digits)
 
 
 def render_trace(plan: Plan, found: Iteration) -> str:

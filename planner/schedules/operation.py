@@ -88,7 +88,8 @@ class OrderBuilder:
 
     def forward(self, local: int) -> None:
         """Append the next forward of a chunk."""
-        self.slots.append((Operation("F", self.chunks[local], self._next("F", local)),))
+        operation = Operation("F", self.chunks[local], self._next("F", local))
+        self.slots.append((operation,))
 
     def backward(self, local: int) -> None:
         """Append the next whole backward of a chunk."""

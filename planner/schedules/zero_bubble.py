@@ -28,7 +28,8 @@ def bubble_h_s(
     paper has the third term, (p-1)(F + B - W) and (p-1)(F + B - 2W), written for F = B = W; the
     second appears where F < W.
     """
-    late = np.maximum(backward_s - (k - 1) * forward_s, forward_s + backward_s - k * weight_s)
+    behind = backward_s - (k - 1) * forward_s
+    late = np.maximum(behind, forward_s + backward_s - k * weight_s)
     return np.asarray(np.maximum(late, forward_s if in_step else 0.0))
 
 

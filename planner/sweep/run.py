@@ -252,8 +252,10 @@ def on_ray(tasks: Iterable[Task], address: str) -> Answers:
     try:
         while True:
             # Two in flight per core, so that no core waits for the next.
-            room = 2 * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(flying)
-            flying |= {remote.remote(task): task for task in islice(queue, max(0, room))}
+            cpus = int(ray.cluster_resources().get("CPU", 1))
+            room = 2 * max(1, cpus) - len(flying)
+            waiting = islice(queue, max(0, room))
+            flying |= {remote.remote(task): task for task in waiting}
             if not flying:
                 return
             for reference in ray.wait(list(flying))[0]:
@@ -277,7 +279,8 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module that need not be
         if address not in ("auto", "local"):
             # Ray itself tries for minutes where nobody listens.
             host, _, port = address.removeprefix("ray://").rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+            place = (host.strip("[]"), int(port))
+            socket.create_connection(place, timeout=5.0).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, OverflowError) as error:
         message = f"no Ray cluster at {address}: {error}"

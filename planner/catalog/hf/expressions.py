@@ -30,12 +30,15 @@ def activation(name: str) -> str:
 def mixed_layers(num_layers: int, step: int, dense: Collection[int] | None) -> tuple[int, ...]:
     """Return the layers that are mixtures: every ``step``-th, less the dense ones."""
     left_out = set(dense or ())
-    return tuple(index for index in range(step - 1, num_layers, step) if index not in left_out)
+    every = range(step - 1, num_layers, step)
+    return tuple(index for index in every if index not in left_out)
 
 
 def layer_step(mixed: Sequence[int], num_layers: int) -> int:
     """Return how far apart the first two mixed layers are."""
-    return mixed[1] - mixed[0] if len(mixed) > 1 else max(1, num_layers - mixed[0])
+    if len(mixed) > 1:
+        return mixed[1] - mixed[0]
+    return max(1, num_layers - mixed[0])
 
 
 def leading_dense(mixed: Sequence[int], num_layers: int) -> int | None:
@@ -88,7 +91,8 @@ def divisors(number: int) -> str:
     # larger numbers of heads are a mistake; looking for their divisors takes long
     if number > 100_000:
         return "its divisors"
-    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
+    found = (each for each in range(1, number + 1) if number % each == 0)
+    return ", ".join(map(str, found))
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {

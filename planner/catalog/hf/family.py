@@ -231,7 +231,8 @@ def read_families(path: Path) -> Mapping[str, Family]:
     What their expressions name is checked by ``tools/families.py``.
     """
     file = validate(FamiliesFile, load_yaml(path), str(path))
-    blocks = {name: _merged(name, {**file.bases, **file.types}) for name in sorted(file.types)}
+    written = {**file.bases, **file.types}
+    blocks = {name: _merged(name, written) for name in sorted(file.types)}
     kinds = {key: kind for kind, named in file.kinds.items() for key in named}
     for block in blocks.values():
         # keys that give their default only, as keys with a kind

@@ -1,11 +1,10 @@
 """``planner calibrate``: what it writes, what it refuses, and that nothing is replaced unasked."""
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 from tables import synthetic
 
 from planner.calibrate.rows import table_text
@@ -101,8 +100,7 @@ def test_without_torch_the_message_says_what_to_install(monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("folder")
 def test_a_machine_stated_whole_is_a_document_too() -> None:
     Path("own.csv").write_text(table_text(synthetic()))
-    run = planner("calibrate", "own.csv", "--format", "json")
-    body = json.loads(run.out)
+    body = json_of("calibrate", "own.csv")
     assert body["accelerator"] == "a-2-threads"
     assert "assumed" in {figure["basis"] for figure in body["figures"]}
     assert "hbm_gb_per_s" in body["cluster_file"]

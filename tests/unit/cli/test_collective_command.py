@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 ASKED = ("collective", "all-reduce", "350GB", "64xdgx-h100")
 
@@ -16,19 +16,18 @@ def test_every_level_has_its_share_of_every_algorithm() -> None:
 
 @pytest.mark.parametrize(("size", "cluster"), [("1GB", "frontier"), ("350GB", "64xdgx-h100")])
 def test_the_fastest_algorithm_takes_about_what_plans_use(size: str, cluster: str) -> None:
-    data = json.loads(planner("collective", "all-reduce", size, cluster, "--format", "json").out)
+    data = json_of("collective", "all-reduce", size, cluster)
     assert 1 / 1.5 < data["algorithms"][0]["time_s"] / data["plan_s"] < 1.5
 
 
 def test_direct_all_to_all_on_a_torus_is_bound_as_plans_are() -> None:
     asked = ("collective", "all-to-all", "1GB", "tpu-v4-pod", "--algorithm", "direct")
-    data = json.loads(planner(*asked, "--format", "json").out)
+    data = json_of(*asked)
     assert data["algorithms"][0]["time_s"] == pytest.approx(data["plan_s"], rel=0.02)
 
 
 def test_json_holds_the_same_in_base_units() -> None:
-    run = planner(*ASKED, "--group", "16", "--algorithm", "ring", "--format", "json")
-    data = json.loads(run.out)
+    data = json_of(*ASKED, "--group", "16", "--algorithm", "ring")
     (ring,) = data["algorithms"]
     assert data["bytes"] == 350e9
     assert ring["rounds"] == 30
@@ -39,9 +38,7 @@ def test_json_holds_the_same_in_base_units() -> None:
 @pytest.mark.parametrize("kind", ["reduce-scatter", "all-gather", "broadcast", "all-to-all", "p2p"])
 @pytest.mark.parametrize("cluster", ["2xdgx-a100-640", "512xtpu-v4", "2xfrontier", "4xhgx-mi300x"])
 def test_every_collective_on_every_kind_of_machine(kind: str, cluster: str) -> None:
-    run = planner("collective", kind, "64MiB", cluster, "--format", "json")
-    data = json.loads(run.out)
-    assert run.code == 0
+    data = json_of("collective", kind, "64MiB", cluster)
     assert data["algorithms"]
     times = [algorithm["time_s"] for algorithm in data["algorithms"]]
     assert times == sorted(times)
@@ -49,8 +46,7 @@ def test_every_collective_on_every_kind_of_machine(kind: str, cluster: str) -> N
 
 
 def test_a_torus_is_used_along_all_dimensions() -> None:
-    run = planner("collective", "all-reduce", "1GB", "512xtpu-v4", "--format", "json")
-    data = json.loads(run.out)
+    data = json_of("collective", "all-reduce", "1GB", "512xtpu-v4")
     times = {a["name"]: a["time_s"] for a in data["algorithms"]}
     assert times["multi-dimensional"] < times["ring"] / 2.5
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from in_process import planner
+from in_process import json_of, planner
 from plan_document import plan_document
 
 
@@ -66,11 +66,7 @@ def test_a_list_of_the_wrong_length_is_made_anew(plan_of: Any) -> None:
     )
     assert run.code == 0
     assert "field changed; no repair with fewer exists" in run.out
-    answer = json.loads(
-        planner(
-            "check", plan_of(pp=2, dp=4), "--fix", "--cluster", "2xdgx-h100", "--format", "json"
-        ).out
-    )
+    answer = json_of("check", plan_of(pp=2, dp=4), "--fix", "--cluster", "2xdgx-h100")
     keys = [one["key"] for one in answer["violations"]]
     assert "layers_per_stage" in keys
     assert (
@@ -80,9 +76,7 @@ def test_a_list_of_the_wrong_length_is_made_anew(plan_of: Any) -> None:
 
 
 def test_json_has_changes_figures_and_alternatives(plan_of: Any) -> None:
-    run = planner("check", plan_of(), "--fix", "--cluster", "1xdgx-h100", "--format", "json")
-    answer = json.loads(run.out)
-    assert run.code == 0
+    answer = json_of("check", plan_of(), "--fix", "--cluster", "1xdgx-h100")
     assert answer["before_cluster"] == "2xdgx-h100"
     assert answer["before"]["iter_time_s"] > 0
     assert not answer["is_sound"]
@@ -147,9 +141,8 @@ def test_no_repair_ends_with_3_and_names_the_search(
     assert "Looked at " in run.out
     assert "planner plan llama3.1-405b 1xdgx-h100 --framework megatron" in run.out
     assert not saved.exists()
-    answer = json.loads(
-        planner("check", plan, "--fix", "--cluster", "1xdgx-h100", "--format", "json").out
-    )
+    run = planner("check", plan, "--fix", "--cluster", "1xdgx-h100", "--format", "json")
+    answer = json.loads(run.out)
     assert answer["repair"] is None
     assert answer["none_with_at_most"] == 5
 

@@ -1,11 +1,10 @@
 """The job command: plan files, folders and questions; options; what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 QUESTION = ("llama3-8b", "1xdgx-h100", "--tokens", "1T", "--tp", "1", "--pp", "1")
 
@@ -19,11 +18,6 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def document(run: Any) -> dict[str, Any]:
-    assert run.code == 0, run.err
-    return dict(json.loads(run.out))
-
-
 def test_the_verdict_comes_first() -> None:
     run = planner("job", *QUESTION)
     assert run.code == 0
@@ -35,17 +29,16 @@ def test_the_verdict_comes_first() -> None:
 
 
 def test_a_plan_file_its_folder_and_its_question_say_the_same(saved: Path) -> None:
-    of_file = planner("job", str(saved), "--tokens", "1T", "--format", "json")
-    of_folder = planner("job", str(saved.parent), "--tokens", "1T", "--format", "json")
-    asked = ("job", *QUESTION, "--global-batch", "64", "--format", "json")
-    first, second, third = map(document, (of_file, of_folder, planner(*asked)))
+    first = json_of("job", str(saved), "--tokens", "1T")
+    second = json_of("job", str(saved.parent), "--tokens", "1T")
+    third = json_of("job", *QUESTION, "--global-batch", "64")
     assert first == second
     assert first["elapsed_s"] == third["elapsed_s"]
 
 
 def test_options_change_what_they_say(saved: Path) -> None:
     def asked(*options: str) -> dict[str, Any]:
-        return document(planner("job", str(saved), "--tokens", "1T", *options, "--format", "json"))
+        return json_of("job", str(saved), "--tokens", "1T", *options)
 
     usual = asked()
     assert asked("--storage-gbps", "1")["write_s"] == pytest.approx(usual["checkpoint_bytes"] / 1e9)

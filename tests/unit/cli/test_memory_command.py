@@ -1,22 +1,14 @@
 """``planner memory``: one configuration, as text and as JSON, and what it refuses."""
 
-import json
-from typing import Any
-
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 LAYOUT = ("memory", "llama3.1-70b", "4xdgx-h100", "--tp", "8", "--pp", "2")
 
 
-def answer_of(run: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(run.out)
-    return answer
-
-
 def test_all_shows_every_item(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    first = answer_of(planner(*LAYOUT, "--format", "json"))["stages"][0]["ledger"]
+    first = json_of(*LAYOUT)["stages"][0]["ledger"]
     short, long = planner(*LAYOUT, "-v").out, planner(*LAYOUT, "--all").out
     assert f"and {len(first) - 12} smaller items" in short
     assert "smaller items" not in long
@@ -24,7 +16,7 @@ def test_all_shows_every_item(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_ledgers_add_up_to_the_peaks() -> None:
-    answer = answer_of(planner(*LAYOUT, "--format", "json"))
+    answer = json_of(*LAYOUT)
     assert len(answer["stages"]) == 2
     for stage in answer["stages"]:
         total = sum(item["num_bytes"] for item in stage["ledger"])
@@ -38,18 +30,15 @@ def test_json_ledgers_add_up_to_the_peaks() -> None:
 
 
 def test_the_margin_is_the_uncertainty_and_moves_no_byte() -> None:
-    plain = answer_of(planner(*LAYOUT, "--format", "json"))
-    given = answer_of(planner(*LAYOUT, "--format", "json", "--margin", "7.5"))
+    plain = json_of(*LAYOUT)
+    given = json_of(*LAYOUT, "--margin", "7.5")
     assert given["uncertainty_bytes"] == pytest.approx(0.075 * given["hbm_bytes"])
     assert plain["uncertainty_bytes"] != given["uncertainty_bytes"]
     assert given["peak_bytes"] == plain["peak_bytes"]
 
 
 def test_optimizers_without_states_take_less_and_set_the_zero_stage() -> None:
-    found = {
-        name: answer_of(planner(*LAYOUT, "--format", "json", "--optimizer", name))
-        for name in ("adam", "muon", "sgd")
-    }
+    found = {name: json_of(*LAYOUT, "--optimizer", name) for name in ("adam", "muon", "sgd")}
     # Megatron has no distributed optimizer for SGD; Muon's runs under stage 1.
     stages = {name: answer["strategy"]["zero_stage"] for name, answer in found.items()}
     assert stages == {"adam": 1, "muon": 1, "sgd": 0}
@@ -59,20 +48,20 @@ def test_optimizers_without_states_take_less_and_set_the_zero_stage() -> None:
 
 
 def test_recompute_modules_change_what_selective_saves() -> None:
-    arguments = (*LAYOUT, "--recompute", "selective", "--format", "json")
-    default = answer_of(planner(*arguments))
-    whole = answer_of(planner(*arguments, "--recompute-modules", "core_attn,mlp"))
+    arguments = (*LAYOUT, "--recompute", "selective")
+    default = json_of(*arguments)
+    whole = json_of(*arguments, "--recompute-modules", "core_attn,mlp")
     assert whole["peak_bytes"] < default["peak_bytes"]
     names = {item["name"] for item in whole["stages"][0]["ledger"]}
     assert not [name for name in names if "mlp_activation" in name]
 
 
-WHOLE = ("memory", "llama3-8b", "1xdgx-h100", "--tp", "8", "--format", "json")
+WHOLE = ("memory", "llama3-8b", "1xdgx-h100", "--tp", "8")
 
 
 def test_activations_offloaded_to_the_host_are_those_the_device_no_longer_keeps() -> None:
     kept, moved, some = (
-        answer_of(planner(*WHOLE, *options))
+        json_of(*WHOLE, *options)
         for options in ((), ("--offload-activations", "all"), ("--offload-activations", "8"))
     )
     assert (kept["host_bytes"], kept["host_limit_bytes"]) == (0.0, None)
@@ -88,8 +77,8 @@ def test_activations_offloaded_to_the_host_are_those_the_device_no_longer_keeps(
 def test_a_part_of_the_states_can_be_offloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     offload = ("--offload", "optimizer:host")
-    whole = answer_of(planner(*WHOLE, *offload))
-    half = answer_of(planner(*WHOLE, *offload, "--offload-percent", "50"))
+    whole = json_of(*WHOLE, *offload)
+    half = json_of(*WHOLE, *offload, "--offload-percent", "50")
     assert half["host_bytes"] == pytest.approx(whole["host_bytes"] / 2)
-    text = planner(*WHOLE[:-2], *offload, "--offload-percent", "50", "--offload-activations", "3")
+    text = planner(*WHOLE, *offload, "--offload-percent", "50", "--offload-activations", "3")
     assert "offload optimizer:host 50 %, activations offloaded 3/32" in text.out

@@ -1,11 +1,10 @@
 """``--mtp-layers``: the model's own where the framework trains them, else said and refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 from planner.answers.plan_file import read_plan
 from planner.cost.estimate import estimate
@@ -54,9 +53,7 @@ def test_a_saved_plan_keeps_them(tmp_path: Path) -> None:
     saved = tmp_path / "plan.yaml"
     words = ("plan", "glm-4.5-air", "8xdgx-h100", "--framework", "megatron")
     words += ("--global-batch", "64", "--seq-len", "4096", "--top", "1", "--fix", "pp=4,tp=1,ep=8")
-    run = planner(*words, "--save", str(saved), "--format", "json")
-    assert run.code == 0, run.err
-    answer = json.loads(run.out)
+    answer = json_of(*words, "--save", str(saved))
     assert answer["inputs"]["mtp_layers"] == 1
     assert "mtp_layers: 1\n" in saved.read_text(encoding="utf-8")
     context, strategy, _ = read_plan(saved)

@@ -1,12 +1,11 @@
 import csv
 import io
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def test_a_list_has_at_most_twenty_rows_and_says_how_to_see_more(kind: str) -> N
 
 @pytest.mark.parametrize("kind", ["models", "recipes", "frameworks"])
 def test_a_list_as_csv_has_all_rows(kind: str) -> None:
-    found = json.loads(planner("show", kind, "--format", "json").out)
+    found = json_of("show", kind)
     listed = found["profiles" if kind == "frameworks" else kind]
     rows = list(csv.DictReader(io.StringIO(planner("show", kind, "--format", "csv").out)))
     assert [list(row) for row in rows] == [list(row) for row in listed]

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 from planner.search.ranking.penalties import TIE_FRACTION
 
@@ -17,7 +17,7 @@ SMALL = ("plan", "llama3-8b", "2xdgx-h100", "--global-batch", "64")
 
 
 def test_json_has_the_documented_shape() -> None:
-    answer = json.loads(planner(*SMALL, "--format", "json", "--top", "2").out)
+    answer = json_of(*SMALL, "--top", "2")
     assert answer["schema_version"] == 2
     assert {
         "plans", "fastest", "ladder", "recipe", "pareto", "search", "inputs", "flops_convention",
@@ -47,7 +47,7 @@ def test_json_has_the_documented_shape() -> None:
 
 
 def test_plans_are_ranked_and_the_frontier_is_not_dominated() -> None:
-    answer = json.loads(planner(*SMALL, "--format", "json", "--frontier").out)
+    answer = json_of(*SMALL, "--frontier")
     # Ties first, the simplest of them leading; then by time.
     fastest_s = min(plan["weighed_s"] for plan in answer["plans"])
     ties = [plan["weighed_s"] <= fastest_s * (1.0 + TIE_FRACTION) for plan in answer["plans"]]
@@ -64,7 +64,7 @@ def test_plans_are_ranked_and_the_frontier_is_not_dominated() -> None:
 
 
 def test_rows_are_layouts_and_their_knobs_are_variants() -> None:
-    answer = json.loads(planner(*SMALL, "--format", "json").out)
+    answer = json_of(*SMALL)
     layouts = [tuple(plan["strategy"][name] for name in LAYOUT) for plan in answer["plans"]]
     assert len(set(layouts)) == len(layouts) == 5
     for plan, own in zip(answer["plans"], layouts, strict=True):
@@ -77,7 +77,7 @@ def test_rows_are_layouts_and_their_knobs_are_variants() -> None:
 
 
 def test_the_fastest_and_fewer_gpus_stand_beside_the_rows() -> None:
-    answer = json.loads(planner(*SMALL, "--format", "json").out)
+    answer = json_of(*SMALL)
     first = answer["plans"][0]
     if answer["fastest"] is not None:
         assert answer["fastest"]["iter_time_s"] < first["iter_time_s"]
@@ -161,9 +161,7 @@ def test_model_and_cluster_files_work(tmp_path: Path) -> None:
         "num_layers: 8\nhidden_size: 1024\nnum_heads: 16\nvocab_size: 32000\nmax_seq_len: 2048\n"
     )
     cluster.write_text("node: dgx-a100-640\ncount: 2\noverrides: {hbm_gib: 40}\n")
-    run = planner("plan", str(model), str(cluster), "--format", "json", "--margin", "4")
-    assert run.code == 0
-    answer = json.loads(run.out)
+    answer = json_of("plan", str(model), str(cluster), "--margin", "4")
     assert answer["plans"][0]["memory"]["usable_bytes"] == pytest.approx(0.96 * 40 * 2**30)
     assert any("hbm_gib" in note for note in answer["inputs"]["assumed"])
 
@@ -179,7 +177,7 @@ def test_a_link_is_followed_when_saving(tmp_path: Path) -> None:
 
 def test_the_placement_is_shown_and_can_be_chosen(tmp_path: Path) -> None:
     # Without a choice every order is searched, and the fastest plan's is shown.
-    first = json.loads(planner(*SMALL, "--format", "json").out)["plans"][0]
+    first = json_of(*SMALL)["plans"][0]
     assert (
         f"Rank order {first['strategy']['placement']} (inside out): " in planner(*SMALL, "-v").out
     )

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 from planner.answers.plan_file import load_plan
 from planner.cost.estimate import estimate
@@ -22,7 +22,7 @@ JOB = (*SMALL, "--tokens", "10B")
 
 
 def answer(*options: str, question: tuple[str, ...] = SMALL) -> Any:
-    return json.loads(planner(*question, "--format", "json", *options).out)
+    return json_of(*question, *options)
 
 
 def test_every_plan_keeps_what_is_fixed_and_says_so() -> None:

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import yaml
-from in_process import planner
+from in_process import json_of, planner
 
 TORCHTITAN = ("plan", "llama3-8b", "1xdgx-h100", "--framework", "torchtitan", "--seq-len", "2048")
 ZB_V = ("memory", "llama3.1-70b", "8xdgx-h100", "--tp", "8", "--pp", "8", "--schedule", "zb-v")
@@ -16,9 +16,7 @@ def test_all_schedules_are_those_of_the_framework() -> None:
 
 
 def test_memory_of_a_given_schedule() -> None:
-    run = planner(*ZB_V, "--profile", "zero-bubble", "--format", "json")
-    assert run.code == 0
-    answer = json.loads(run.out)
+    answer = json_of(*ZB_V, "--profile", "zero-bubble")
     assert answer["strategy"]["schedule"] == "zb-v"
     assert answer["strategy"]["vpp"] == 2
     # Embedding and head share device 0.

@@ -1,11 +1,10 @@
 """The sensitivity command: it agrees with planning again, and says so first."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
-from in_process import planner
+from in_process import json_of, planner
 
 from planner.answers.base import Deadline
 from planner.answers.parameters import parameters
@@ -113,7 +112,7 @@ def test_what_is_worth_measuring_is_measured_by_the_next_command(
 
 def test_crossings_of_the_job_are_named_and_agree_with_planning_again() -> None:
     question = ("llama3-8b", "1xdgx-h100", "--framework", "megatron", "--global-batch", "64")
-    document = json.loads(planner("sensitivity", *question, "--format", "json").out)
+    document = json_of("sensitivity", *question)
     of_job = [one for one in document["figures"] if not one["figure"]["is_hardware"]]
     turned = [(one["figure"]["key"], each) for one in of_job for each in one["crossings"]]
     assert turned
@@ -122,7 +121,7 @@ def test_crossings_of_the_job_are_named_and_agree_with_planning_again() -> None:
         assert others == bool(one["crossings"])
     crossing = next(each for name, each in turned if name == "seq_len")
     value = str(round(crossing["value"]))
-    best = json.loads(planner("plan", *question, "--seq-len", value, "--format", "json").out)
+    best = json_of("plan", *question, "--seq-len", value)
     own = (best["fastest"] or best["plans"][0])["strategy"]
     assert [own[axis] for axis in ("dp", "tp", "pp", "cp")] == [
         crossing["strategy"][axis] for axis in ("dp", "tp", "pp", "cp")
@@ -133,7 +132,7 @@ def test_a_saved_plan_stands_beside_the_best_one(tmp_path: Path) -> None:
     path = tmp_path / "slow.yaml"
     question = ("gpt3-small", "1xa100-sxm-80", "--global-batch", "8", "--micro-batch", "1")
     assert planner("plan", *question, "--save", str(path)).code == 0
-    document = json.loads(planner("sensitivity", str(path), "--format", "json").out)
+    document = json_of("sensitivity", str(path))
     assert document["given"]["strategy"]["micro_batch"] == 1
     assert document["best"]["iter_time_s"] < document["given"]["iter_time_s"]
     peak = document["figures"][0]

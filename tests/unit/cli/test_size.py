@@ -1,13 +1,12 @@
 """The size command: answers, formats, exit codes, and options that keep what they promise."""
 
-import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 JOB = ("size", "llama3-8b", "dgx-h100", "--tokens", "100B", "--max-gpus", "256")
 QUESTION = (*JOB, "--global-batch", "96", "--seq-len", "4096")
@@ -15,7 +14,7 @@ DAY_S = 86400.0
 
 
 def answer(*options: str) -> Any:
-    return json.loads(planner(*QUESTION, "--format", "json", *options).out)
+    return json_of(*QUESTION, *options)
 
 
 def test_json_holds_every_size_in_base_units() -> None:
@@ -39,8 +38,7 @@ def test_json_holds_every_size_in_base_units() -> None:
 def test_the_batch_does_not_depend_on_the_largest_cluster() -> None:
     sizes = []
     for most in ("64", "8192"):
-        run = planner(*JOB[:-1], most, "--deadline", "60d", "--format", "json")
-        data = json.loads(run.out)
+        data = json_of(*JOB[:-1], most, "--deadline", "60d")
         assert data["inputs"]["global_batch"] == 512
         assert any("default at any number of GPUs" in note for note in data["inputs"]["assumed"])
         sizes.append((data["chosen"]["gpus"], data["chosen"]["iter_time_s"]))
@@ -79,11 +77,7 @@ def test_a_larger_cluster_that_would_do_is_named() -> None:
 def test_a_cluster_file_gives_the_node(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("node: dgx-h100\ncount: 1\noverrides:\n  usd_per_hour: 51.2\n")
-    own = json.loads(
-        planner(
-            "size", "llama3-8b", str(path), *QUESTION[3:], "--deadline", "5d", "--format", "json"
-        ).out
-    )
+    own = json_of("size", "llama3-8b", str(path), *QUESTION[3:], "--deadline", "5d")
     listed = answer("--deadline", "5d")
     assert own["chosen"]["gpus"] == listed["chosen"]["gpus"]
     assert own["chosen"]["cost_usd"] == pytest.approx(2 * listed["chosen"]["cost_usd"])
@@ -96,7 +90,7 @@ def test_without_a_limit_the_fewest_gpus_that_hold_it() -> None:
     assert "the fewest GPUs that hold it" in text
     assert "misses by" not in text
     made = ("size", "llama2-7b", "rtx4090", "--framework", "deepspeed", "--seq-len", "2048")
-    data = json.loads(planner(*made, "--format", "json").out)
+    data = json_of(*made)
     fewest = data["chosen"]["gpus"]
     assert f"{fewest} GPUs (of a pcie-8x-rtx4090) are the fewest that hold it." in text
     assert data["sizes"][0]["gpus"] == fewest

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 from planner.errors import InputError
 from planner.limits import MAX_SIZES
@@ -39,8 +39,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 def test_json_holds_every_size_in_base_units() -> None:
-    run = planner(*QUESTION, "--weak", "--format", "json")
-    data = json.loads(run.out)
+    data = json_of(*QUESTION, "--weak")
     assert data["scaling"] == "weak"
     assert [size["gpus"] for size in data["sizes"]] == [8, 16, 32, 64]
     assert [size["global_batch"] for size in data["sizes"]] == [64, 128, 256, 512]
@@ -54,7 +53,7 @@ def test_json_holds_every_size_in_base_units() -> None:
 def test_the_count_of_the_cluster_does_not_matter() -> None:
     def sizes(cluster: str) -> Any:
         arguments = ("size", "llama3-8b", cluster, "--gpus", "8,16", "--global-batch", "64")
-        found = json.loads(planner(*arguments, "--format", "json").out)["sizes"]
+        found = json_of(*arguments)["sizes"]
         return [(size["gpus"], size["plan"]["iter_time_s"]) for size in found]
 
     assert sizes("dgx-h100") == sizes("64xdgx-h100") == sizes("h100-sxm")

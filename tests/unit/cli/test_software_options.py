@@ -1,13 +1,11 @@
 """``--profile``, ``--set`` and ``planner show frameworks``: what they change, say and refuse."""
 
-import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from in_process import planner
+from in_process import json_of, planner
 
 from planner.frameworks.registry import FRAMEWORKS, load_traits, profile_names
 from planner.spec.traits import OverlapTraits
@@ -28,15 +26,9 @@ mxfp8, fp4, fp32, tf32. did you mean fp8, fp4?
 SLOW = ("--set", "traits.overheads.step_overhead_s=10")
 
 
-def answer_of(run: Any) -> dict[str, Any]:
-    assert run.code == 0, run.err
-    answer: dict[str, Any] = json.loads(run.out)
-    return answer
-
-
 def test_a_setting_changes_the_plan_and_the_answer_says_so() -> None:
-    plain = answer_of(planner(*SMALL, "--format", "json"))
-    slow = answer_of(planner(*SMALL, *SLOW, "--format", "json"))
+    plain = json_of(*SMALL)
+    slow = json_of(*SMALL, *SLOW)
     added = slow["plans"][0]["iter_time_s"] - plain["plans"][0]["iter_time_s"]
     usual_s = load_traits("megatron").overheads.step_overhead_s
     assert added == pytest.approx(10 - usual_s)
@@ -45,9 +37,9 @@ def test_a_setting_changes_the_plan_and_the_answer_says_so() -> None:
 
 
 def test_memory_takes_both_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = answer_of(planner(*MEMORY, "--format", "json"))
+    plain = json_of(*MEMORY)
     setting = ("--set", "traits.overheads.workspace_bytes=2e9")
-    more = answer_of(planner(*MEMORY, *setting, "--format", "json", "--profile", "bridge"))
+    more = json_of(*MEMORY, *setting, "--profile", "bridge")
     assert more["profile"] == "bridge"
     assert more["assumptions"]["traits"] == {"overheads": {"workspace_bytes": 2e9}}
     ledgers = [

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 QUICK = """
 model: gpt3-xl
@@ -36,7 +36,7 @@ def results(answered: Path) -> Path:
 
 def test_a_cell_is_what_plan_answers(results: Path) -> None:
     row = json.loads(results.read_text().splitlines()[2])
-    best = json.loads(planner(*row["command"].split()[1:], "--format", "json").out)["plans"][0]
+    best = json_of(*row["command"].split()[1:])["plans"][0]
     for name in ("iter_time_s", "gpus", "mfu"):
         assert row[name] == best[name], name
     billions = row["total_tokens"] / 1e9
@@ -60,7 +60,7 @@ def test_show_says_the_same_in_every_form(results: Path) -> None:
     assert csv[0].startswith("rank,")
     place = csv[0].split(",").index("cluster")
     assert [line.split(",")[place] for line in csv[1:]] == ["1xa100-80", "1xdgx-a100-640"]
-    found = json.loads(planner(*words, "--format", "json").out)
+    found = json_of(*words)
     assert [row["cluster"] for row in found["rows"]] == ["1xa100-80", "1xdgx-a100-640"]
     assert found["choices"] == ["asked_framework"]
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from in_process import planner
+from in_process import json_of, planner
 
 SMALL = ("why", "llama3-8b", "2xdgx-h100", "--global-batch", "64", "--seq-len", "4096")
 
@@ -16,8 +16,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_sums_to_the_difference() -> None:
-    run = planner(*SMALL, "--fix", "tp=8", "--format", "json")
-    found = json.loads(run.out)
+    found = json_of(*SMALL, "--fix", "tp=8")
     assert found["verdict"] == "slower"
     assert found["options"] == ["--fix tp=8"]
     difference = found["asked"]["iter_time_s"] - found["best"]["iter_time_s"]
