@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from planner.documents.schema import Schema, load_schema
-from planner.formats.settings import Settings, given
+from planner.formats.settings import Settings, flag, given, word
 
 ON_PROCESSOR = "use_cpu"
 BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -22,6 +22,7 @@ WRAP = "fsdp_config.auto_wrap_policy"
 STAGE = "deepspeed.zero_optimization.stage"
 OPTIMIZER_DEVICE = "deepspeed.zero_optimization.offload_optimizer.device"
 PARAM_DEVICE = "deepspeed.zero_optimization.offload_param.device"
+ENGINES_OPTIMIZER = "deepspeed.optimizer.type"
 # Whole numbers that HfArgumentParser leaves as ``8.0``, and with that no training starts.
 WHOLE = (
     *(BATCH, STEPS, "max_steps", "dataloader_num_workers", "seed", "data_seed"),
@@ -47,6 +48,16 @@ def optimizers() -> tuple[str, ...]:
 def replaced() -> Mapping[str, str]:
     """Keys that TrainingArguments had once, each with what stands in for it, if anything does."""
     return dict(schema()["$defs"]["replaced"]["const"])
+
+
+def is_on_host(settings: Settings) -> bool:
+    """Return True if ``optim`` is replaced by DeepSpeed's own Adam or Lion for the processor.
+
+    Source: map_pytorch_optim_to_deepspeed in accelerate/utils/deepspeed.py.
+    """
+    device = word(settings, OPTIMIZER_DEVICE, "none")
+    is_forced = flag(settings, "deepspeed.zero_force_ds_cpu_optimizer", default=True)
+    return device != "none" and is_forced and not word(settings, ENGINES_OPTIMIZER)
 
 
 def options(settings: Settings) -> list[str]:

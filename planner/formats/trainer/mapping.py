@@ -37,6 +37,7 @@ from planner.formats.decision import (
     unless,
     wrong_precision,
 )
+from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import ALL
 from planner.formats.settings import Settings, as_flag, as_whole, flag, given, whole, word
 from planner.formats.trainer import keys
@@ -60,6 +61,12 @@ OPTIMIZERS: dict[str, tuple[str, str | None]] = {
 _NAMES = {optim: name for name, (optim, _) in OPTIMIZERS.items()} | {
     "adamw_torch": "adam",
     "adamw_bnb_8bit": "adam-8bit-bitsandbytes",
+    "paged_adamw_8bit": "adam-8bit-bitsandbytes",
+    "paged_adamw": "adam",
+    "paged_adamw_32bit": "adam",
+    "paged_lion_8bit": "lion-8bit",
+    "paged_lion": "lion",
+    "paged_lion_32bit": "lion",
 }
 # By framework what the arguments can say of it: a mesh reaches it in the environment only.
 SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
@@ -115,9 +122,15 @@ def _to_optimizer(context: Context, _: Strategy) -> Iterator[KeyValue]:
 
 
 def _optimizer(settings: Settings) -> str | None:
+    """The engine's own optimizer where DeepSpeed's part has one, else ``optim``."""
+    if kind := word(settings, keys.ENGINES_OPTIMIZER):
+        return deepspeed.NAMES.get(kind.lower())
     optim = word(settings, keys.OPTIM, "adamw_torch_fused")
+    name = _NAMES.get(optim)
+    if keys.is_on_host(settings):
+        return "lion" if name == "lion" else "adam"
     has_momentum = "momentum" in word(settings, keys.ARGUMENTS)
-    return "sgd" if optim == "sgd" and not has_momentum else _NAMES.get(optim)
+    return "sgd" if optim == "sgd" and not has_momentum else name
 
 
 def _of_mesh(settings: Settings) -> Decided:

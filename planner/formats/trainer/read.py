@@ -200,11 +200,9 @@ def _beyond_plans(
             yield f"{split}: splitting what whole replicas hold is not modelled"
     if section is not DEEPSPEED:
         return
-    # DeepSpeed carries the file: the key that turns it on is named.
-    key = settings[keys.DEEPSPEED].key
-    if training.is_frozen:
-        yield f"{key}: {training.mode} under DeepSpeed is not modelled"
     if optimizer and optimizer.value not in optimizer_names("deepspeed"):
+        # DeepSpeed carries the file: the key that turns it on is named.
+        key = settings[keys.DEEPSPEED].key
         yield f"{key}: the optimizer {optimizer.value} under DeepSpeed is not modelled"
 
 

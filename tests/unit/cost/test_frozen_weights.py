@@ -23,8 +23,8 @@ LINEAR = 32 * (4096 * (4096 * 2 + 1024 * 2) + 3 * 4096 * 14336)
 """Weights in linear layers of Llama 3.1 8B."""
 
 
-def trained(mode: Mode, **job: object) -> Context:
-    context = context_of(model="llama3.1-8b", framework="accelerate", **job)
+def trained(mode: Mode, framework: str = "accelerate", **job: object) -> Context:
+    context = context_of(model="llama3.1-8b", framework=framework, **job)
     training = Training(mode=mode, rank=16, targets=TARGETS)
     return replace(context, traits=with_training(context.traits, training))
 
@@ -64,9 +64,21 @@ def test_a_4_bit_base_rebuilds_one_matrix_at_a_time() -> None:
     assert items["transient.dequantised_matrix"] == 2.0 * 4096 * 14336
 
 
-@pytest.mark.parametrize(("zero_stage", "copies"), [(0, 1.0), (2, 1.0 + 1.0 / 8.0), (3, 1.0 / 8.0)])
-def test_frozen_weights_are_sharded_where_weights_are(zero_stage: int, copies: float) -> None:
-    context = trained("lora")
+@pytest.mark.parametrize(
+    ("framework", "zero_stage", "copies"),
+    [
+        ("accelerate", 0, 1.0),
+        ("accelerate", 2, 1.0 + 1.0 / 8.0),
+        ("accelerate", 3, 1.0 / 8.0),
+        ("deepspeed", 0, 1.0),
+        ("deepspeed", 2, 1.0),
+        ("deepspeed", 3, 1.0 / 8.0),
+    ],
+)
+def test_frozen_weights_are_sharded_where_weights_are(
+    framework: str, zero_stage: int, copies: float
+) -> None:
+    context = trained("lora", framework)
     strategy = layout(dp=8, num_micro_batches=2, zero_stage=zero_stage)
     items = priced(context, strategy).memory.items
     assert items["frozen_weights"] == pytest.approx(2.0 * count_parameters(context.model) * copies)
@@ -96,6 +108,20 @@ def test_gathering_frozen_weights_takes_time_and_reducing_them_none() -> None:
     adapters = adapter_params(full.model, trained("lora").traits.training)
     whole = 2.0 * count_parameters(full.model) / full.cluster.node.scale_up.bytes_per_s
     assert reduced < 10.0 * whole * adapters / count_parameters(full.model)
+
+
+def test_slow_links_carry_frozen_weights_at_stage_3_alone() -> None:
+    context = trained("lora", "deepspeed", cluster="2xdgx-h100")
+    # 10 Gb/s a node for its eight GPUs.
+    slow = replace(context.cluster.fabric, bytes_per_s=1.25e9 / 8.0)
+    context = replace(context, cluster=replace(context.cluster, fabric=slow))
+    whole, sharded = (
+        priced(context, layout(dp=16, num_micro_batches=1, zero_stage=stage)).iter_time_s
+        for stage in (2, 3)
+    )
+    # Forward and backward bring half of 16 GB over each node's link.
+    assert sharded - whole > 2.0 * 8.0e9 / 1.25e9
+    assert whole < 3.0
 
 
 def test_a_frozen_product_runs_backward_as_long_as_forward() -> None:

@@ -161,6 +161,37 @@ def test_the_names_that_ms_swift_knows_stand_for_deepspeed_files(
     assert (found["zero_stage"], found.get("offload")) == (stage, offload)
 
 
+ON_HOST = ", offload_optimizer: {device: cpu}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("llamafactory", FACTORY.format(mode="lora", more="optim: paged_adamw_8bit")),
+        ("axolotl", AXOLOTL.format(more="adapter: lora")),
+        ("trl", TRL.format(more="use_peft: true\ndtype: bfloat16\noptim: adamw_bnb_8bit")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("more", "beside", "optimizer"),
+    [
+        ("", "", "adam-8bit-bitsandbytes"),
+        # Accelerate puts DeepSpeed's own in its place, unless it is told not to.
+        (ON_HOST, "", "adam"),
+        (ON_HOST, ", zero_force_ds_cpu_optimizer: false", "adam-8bit-bitsandbytes"),
+        ("", ", optimizer: {type: Lion}", "lion"),
+    ],
+)
+def test_adapters_under_deepspeed_are_priced_with_the_optimizer_that_runs(
+    name: str, text: str, more: str, beside: str, optimizer: str
+) -> None:
+    engine = f"deepspeed: {{zero_optimization: {{stage: 3{more}}}{beside}}}\n"
+    found = read(name, text + engine)
+    assert (found.unpriced, values(found)["optimizer"]) == ("", optimizer)
+    assert found.training is not None
+    assert found.training.mode == "lora"
+
+
 def test_a_nearly_known_key_is_an_error_and_others_are_one_note() -> None:
     more = "gradient_acumulation_steps: 4\nmy_own_key: 1\nanother: 2"
     found = read("axolotl", AXOLOTL.format(more=more)).findings
