@@ -233,8 +233,8 @@ class Job:
         context = self.plan.context
         training = context.traits.training
         if training.is_frozen:
-            joined = context.traits.kernels.joins_adapters
-            return adapter_params(context.model, training, joined=joined)
+            joined = context.traits.kernels.joined_ops(context.model.family)
+            return adapter_params(context.model, training, joined)
         return count_parameters(context.model)
 
     @cached_property

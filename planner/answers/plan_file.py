@@ -137,9 +137,7 @@ def _with_training(
     if inputs.train == "full":
         return traits
     training = Training(mode=inputs.train, rank=inputs.lora_rank, targets=inputs.lora_targets)
-    option, message = training_problem(
-        model, training, traits.support.joined_families, joined=traits.kernels.joins_adapters
-    )
+    option, message = training_problem(model, training, traits.kernels)
     if training.rank < 1:
         option, message = "--lora-rank", f"must be at least 1; given {training.rank}"
     if message:

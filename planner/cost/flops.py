@@ -79,7 +79,8 @@ def model_flops_per_iteration(
     square = 2.0 * job.seq_len**2 * (model.query_size + model.value_size)
     head = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
     joined = 4.0 * job.seq_len * model.hidden_size**2
-    products = frozen_share * (head + job.mtp_layers * (head + joined))
+    head_share = 1.0 if "head" in traits.training.targets else frozen_share
+    products = head_share * head + frozen_share * job.mtp_layers * (head + joined)
     seen = total = 0.0
     groups = layer_groups(model, shape, traits)
     num_blocks, behind = mtp_blocks(model, groups)

@@ -13,11 +13,20 @@ from planner.cost.context import Context
 from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
 from planner.formats.format import ExplainedKey, OutputFile, SourceText
-from planner.spec.training import ALL_LINEAR, MAX_RANK, TARGETS, Target, Training, read_targets
+from planner.spec.training import (
+    ALL_LINEAR,
+    MAX_RANK,
+    TARGETS,
+    WHOLE,
+    Target,
+    Training,
+    read_targets,
+)
 from planner.spec.traits import Setting
 
 FILE = "adapter.json"
 SUFFIX = "_proj"
+_ENDS = {"embedding": "embed_tokens", "head": "lm_head"}
 _NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
 
 
@@ -25,8 +34,9 @@ def unnamed_targets(context: Context) -> Iterator[str]:
     """Say which targets have names of their own in a model's code, which no plan knows."""
     training, model = context.traits.training, context.model
     # Q, K and V have one name in all of transformers' models with projections of their own.
-    special = set(training.targets) - {"q", "k", "v"}
-    if training.is_frozen and training.targets != TARGETS and special and not model.gated_mlp:
+    special = set(training.targets) - {"q", "k", "v"} and not model.gated_mlp
+    is_joined = bool(context.traits.kernels.joined_ops(model.family))
+    if training.is_frozen and training.targets != TARGETS and (special or is_joined):
         names = f"--lora-targets {','.join(training.targets)}"
         yield f"{names}: {model.name} calls them otherwise; allowed is {ALL_LINEAR}"
 
@@ -36,7 +46,9 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
     training = context.traits.training
     if not training.is_frozen:
         return ()
-    names = [f"{target}{SUFFIX}" for target in training.targets]
+    inside = tuple(target for target in training.targets if target in TARGETS)
+    names = [f"{target}{SUFFIX}" for target in inside]
+    ends = [_ENDS[target] for target in training.targets if target not in inside]
     content: dict[str, Any] = {
         "lora": {
             "task_type": "CAUSAL_LM",
@@ -44,7 +56,8 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
             "lora_alpha": 2 * training.rank,
             "lora_dropout": 0.0,
             "bias": "none",
-            "target_modules": ALL_LINEAR if training.targets == TARGETS else names,
+            "target_modules": ALL_LINEAR if inside == TARGETS else names,
+            **({"modules_to_save": ends} if ends else {}),
         }
     }
     if training.mode == "qlora":
@@ -79,7 +92,9 @@ def read_adapters(source: SourceText) -> Training:
     lora = content.get("lora")
     lora = lora if isinstance(lora, dict) else {}
     rank = lora.get("r")
-    targets, unknown = _targets(lora.get("target_modules"))
+    targets, unknown = _targets(lora.get("target_modules"), TARGETS)
+    saved = lora.get("modules_to_save")
+    ends, foreign = _targets(saved, WHOLE) if saved else ((), "")
     of_rank = f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}"
     # None, or as it is written here: plans price no other quantisation.
     small = content.get("quantization")
@@ -88,10 +103,11 @@ def read_adapters(source: SourceText) -> Training:
     nf4 = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
     is_rank = type(rank) is int and 1 <= rank <= MAX_RANK
     # Arguments of LoraConfig after which more, or something else, is trained.
-    beyond = ("use_dora", "lora_bias", "modules_to_save", "target_parameters", "rank_pattern")
+    beyond = ("use_dora", "lora_bias", "target_parameters", "rank_pattern")
     wrong = {
         "lora.r": "" if is_rank else of_rank,
         "lora.target_modules": unknown,
+        "lora.modules_to_save": foreign,
         **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in beyond if lora.get(key)},
         "quantization": "" if is_priced else f"plans price {nf4}; given {small!r}",
     }
@@ -102,16 +118,18 @@ def read_adapters(source: SourceText) -> Training:
     ]
     if problems:
         raise InputError(problems)
-    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=targets)
+    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=(*targets, *ends))
 
 
-def _targets(given: object) -> tuple[tuple[Target, ...], str]:
-    """The projections named, and what is wrong with them."""
+def _targets(given: object, allowed: tuple[Target, ...]) -> tuple[tuple[Target, ...], str]:
+    """What is named of those allowed, and what is wrong with it."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not names:
         return (), f"{ALL_LINEAR}, or a list of projections, is needed; given {given!r}"
     try:
-        return read_targets(",".join(map(str, names))), ""
+        found = read_targets(",".join(map(str, names)))
+        wrong = f"allowed are modules of {', '.join(allowed)}; given {names!r}"
+        return found, "" if {*found} <= {*allowed} else wrong
     except ValueError as error:
         return (), str(error)
 

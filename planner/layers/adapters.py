@@ -16,6 +16,8 @@ from planner.spec.training import (
     FROZEN_BYTES,
     QUANTISED_BYTES,
     TARGET_GROUPS,
+    TARGETS,
+    WHOLE,
     Dequantisation,
     Target,
     Training,
@@ -75,30 +77,39 @@ def unknown_layers(model: ModelSpec) -> str:
     return "encoder-decoders" if model.num_decoder_layers else ""
 
 
-def _mixture_problem(model: ModelSpec, training: Training, *, joined: bool) -> tuple[str, str]:
+def _mixture_problem(
+    model: ModelSpec, training: Training, kernels: KernelTraits
+) -> tuple[str, str]:
     """Return what of a mixture is refused: all but attention adapters under transformers' code."""
     if model.moe is None:
         return "", ""
     allowed = f"allowed for {model.name} is full"
-    if joined:
+    if kernels.joined_ops(model.family):
         return "--train", f"{training.mode} of mixtures of experts is not modelled; {allowed}"
     if training.mode == "qlora":
         text = f"experts, which are one tensor, are not stored in 4 bits; {allowed} and lora"
         return "--train", text
     attention = TARGET_GROUPS["attention"]
-    if not {*training.targets} <= {*attention}:
+    beyond = {*training.targets} - {*attention, *WHOLE}
+    if beyond == {*TARGETS[4:]} and model.family in kernels.bare_expert_families:
+        return "", ""
+    if beyond:
         text = f"adapters of experts are not modelled: {model.name} is a mixture"
+        if beyond == {*TARGETS[4:]}:
+            text += ", and PEFT's all-linear reaches its experts"
         return "--lora-targets", f"{text}; allowed are attention, {', '.join(attention)}"
     return "", ""
 
 
-def adapters_of(model: ModelSpec, training: Training, *, joined: bool) -> tuple[Adapter, ...]:
-    """The adapters of a layer: one per target, or one per op where projections are ``joined``."""
+def adapters_of(
+    model: ModelSpec, training: Training, joined: tuple[str, ...]
+) -> tuple[Adapter, ...]:
+    """The adapters of a layer: one per target, or one per op whose projections are ``joined``."""
     sizes, found = target_sizes(model), list[Adapter]()
     for op, places in PLACES.items():
         held = [target for target in places if target in sizes]
         chosen = [target for target in held if target in training.targets]
-        if joined and chosen:
+        if op in joined and chosen:
             width = sizes[held[0]][0]
             out = sum(sizes[target][1] for target in held)
             found.append(Adapter(name=op, beside=op, width=width, out=out, num_sharing=1))
@@ -110,64 +121,71 @@ def adapters_of(model: ModelSpec, training: Training, *, joined: bool) -> tuple[
     return tuple(found)
 
 
-def adapter_params(model: ModelSpec, training: Training, *, joined: bool = False) -> int:
-    """Adapter parameters of the whole model: ``Σ r · (in + out)`` over layers and adapters.
+def adapter_params(model: ModelSpec, training: Training, joined: tuple[str, ...] = ()) -> int:
+    """Trained parameters of the whole model: ``Σ r · (in + out)`` over layers and adapters.
 
-    ``joined``: projections of one product share an adapter, of the width of all their outputs.
-    Source: arXiv 2106.09685, section 4.2. Excludes biases, which PEFT does not train.
+    ``joined``: ops of which one adapter, of the width of all outputs, serves all projections.
+    Embedding and head have ``V · h`` each where they are trained whole. Source: arXiv 2106.09685,
+    section 4.2. Excludes biases, which PEFT does not train.
     """
-    beside = adapters_of(model, training, joined=joined)
+    beside = adapters_of(model, training, joined)
     per_rank = sum(adapter.width + adapter.out for adapter in beside)
-    return model.num_layers * training.num_adapters * training.rank * per_rank
+    adapters = model.num_layers * training.num_adapters * training.rank * per_rank
+    ends = sum(end in training.targets for end in WHOLE)
+    return adapters + ends * model.vocab_size * model.hidden_size
 
 
-def _parted(training: Training, sizes: dict[Target, tuple[int, int]]) -> str:
+def _parted(
+    training: Training, sizes: dict[Target, tuple[int, int]], joined: tuple[str, ...]
+) -> str:
     """The first projections of one product of which only some are targets; else empty."""
-    for places in PLACES.values():
-        held = [target for target in places if target in sizes]
+    for op in joined:
+        held = [target for target in PLACES[op] if target in sizes]
         chosen = [target for target in held if target in training.targets]
         if chosen and chosen != held:
             return f"{','.join(held)} have one adapter here; given {','.join(chosen)} alone"
     return ""
 
 
-def training_problem(
-    model: ModelSpec,
-    training: Training,
-    joined_families: tuple[str, ...] = (),
-    *,
-    joined: bool = False,
-) -> tuple[str, str]:
-    """Option and reason why a model cannot be trained so; both empty where it can.
+def _ends_problem(model: ModelSpec, training: Training, kernels: KernelTraits) -> str:
+    """Return why embedding and head are not trained whole beside adapters; empty if they can be."""
+    if not {*training.targets} & {*WHOLE}:
+        return ""
+    if kernels.joins_adapters:
+        return "embedding and head stay frozen under Megatron-Bridge"
+    if model.tied_embeddings:
+        return f"embedding and head of {model.name} are one tensor"
+    return f"{model.name}'s positions are learned" if model.num_learned_positions else ""
 
-    ``joined_families`` have code whose adapters are not known; ``joined``: as in
-    :func:`adapter_params`.
-    """
+
+def training_problem(
+    model: ModelSpec, training: Training, kernels: KernelTraits
+) -> tuple[str, str]:
+    """Option and reason why a model cannot be trained so; both empty where it can."""
     if not training.is_frozen:
         return "", ""
-    if (refused := _mixture_problem(model, training, joined=joined))[0]:
+    if (refused := _mixture_problem(model, training, kernels))[0]:
         return refused
-    kind = unknown_layers(model)
-    if model.family in joined_families:
-        kind = f"{model.family}, whose code joins projections,"
-    if kind:
+    if kind := unknown_layers(model):
         text = f"{training.mode} of {kind} is not modelled; allowed for {model.name} is full"
         return "--train", text
-    sizes = target_sizes(model)
+    sizes, joined = target_sizes(model), kernels.joined_ops(model.family)
     chosen = [target for target in training.targets if target in sizes]
-    allowed = ", ".join((*TARGET_GROUPS, *sizes))
-    lacking = [target for target in training.targets if target not in sizes]
-    is_group = target_words(training.targets) in TARGET_GROUPS
+    lacking = [target for target in training.targets if target not in (*sizes, *WHOLE)]
+    is_group = target_words(training.targets).partition(",")[0] in TARGET_GROUPS
     if not chosen or (lacking and not is_group):
+        allowed = ", ".join((*TARGET_GROUPS, *sizes))
         text = f"{model.name} has no {', '.join(lacking) or 'target'}; allowed are {allowed}"
         return "--lora-targets", text
-    if joined and (parted := _parted(training, sizes)):
+    if parted := _parted(training, sizes, joined):
         whole = ", ".join(
             ",".join(target for target in places if target in sizes) for places in PLACES.values()
         )
         groups = ", ".join(TARGET_GROUPS)
         return "--lora-targets", f"{parted}; allowed are {groups} and, in any number, {whole}"
-    least = min(min(each.width, each.out) for each in adapters_of(model, training, joined=joined))
+    if problem := _ends_problem(model, training, kernels):
+        return "--lora-targets", f"{problem}; allowed are targets without {', '.join(WHOLE)}"
+    least = min(min(each.width, each.out) for each in adapters_of(model, training, joined))
     if training.rank > least:
         text = (
             f"a rank above the smallest side of a targeted matrix saves nothing: {training.rank} "
@@ -426,7 +444,7 @@ def with_adapters(
         is_overlapped=is_overlapped,
     )
     sizes, found = target_sizes(model), list[Op]()
-    adapters = adapters_of(model, training, joined=traits.joins_adapters)
+    adapters = adapters_of(model, training, traits.joined_ops(model.family))
     for op in ops:
         op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op
         num_matrices = sum(each in sizes for each in PLACES.get(op.name, ()))
@@ -450,9 +468,15 @@ def frozen_input_bytes(traits: KernelTraits) -> float:
 
 
 def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
-    """Embedding or head, frozen; nothing runs backward through an embedding."""
+    """Embedding or head, frozen; nothing runs backward through an embedding.
+
+    One that is trained whole is a copy of the frozen one, which stays (ModulesToSaveWrapper in
+    peft/utils/other.py). Excludes the head's input, which its gradient needs.
+    """
     if not training.is_frozen:
         return op
+    if op.name in training.targets:
+        return replace(op, frozen_bytes=op.params * frozen_input_bytes(traits))
     return replace(
         op,
         params=ZERO,

@@ -296,12 +296,7 @@ def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[Framewo
     A finding where another file asks for what cannot be trained.
     """
     reading = values.reading
-    _, message = training_problem(
-        job.model,
-        job.training,
-        traits.support.joined_families,
-        joined=traits.kernels.joins_adapters,
-    )
+    _, message = training_problem(job.model, job.training, traits.kernels)
     try:
         if not message:
             return with_training(traits, job.training), reading.unpriced

@@ -144,8 +144,8 @@ def priced_problem(recipe: Recipe) -> str:
     """Return why a recipe cannot be priced and is only listed; empty where it can be."""
     if recipe.training == FULL:
         return ""
-    joined = load_traits(recipe.source.framework, recipe.source.profile).kernels.joins_adapters
-    _, problem = training_problem(load_model(recipe.model), recipe.training, joined=joined)
+    kernels = load_traits(recipe.source.framework, recipe.source.profile).kernels
+    _, problem = training_problem(load_model(recipe.model), recipe.training, kernels)
     return problem
 
 

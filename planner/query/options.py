@@ -201,8 +201,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option(
         name="lora_targets",
         of="software",
-        help=f"Projections with adapters: {', '.join(TARGET_GROUPS)}, or such as q,v "
-        f"[{ALL_LINEAR}].",
+        help=f"Projections with adapters: {', '.join(TARGET_GROUPS)}, or such as q,v; beside them "
+        f"embedding and head can be trained whole [{ALL_LINEAR}].",
     ),
     Option(
         name="recompute_modules",

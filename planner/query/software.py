@@ -230,8 +230,7 @@ def training_so(
             message = f"{training.mode} under {traits.name} computes in {allowed} here"
             refused["--precision", f"{message}; given {precision}"] = None
         if model is not None:
-            joined, families = traits.kernels.joins_adapters, support.joined_families
-            refused[training_problem(model, training, families, joined=joined)] = None
+            refused[training_problem(model, training, traits.kernels)] = None
     for option, message in refused:
         if message:
             problems.add(option, message)

@@ -59,7 +59,9 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 _MAY_BE_EMPTY = (
     "kernels.host_waits",
     "kernels.padded_host_waits",
-    "support.joined_families",
+    "kernels.joined_qkv_families",
+    "kernels.joined_mlp_families",
+    "kernels.bare_expert_families",
     "support.frozen_zero_stages",
     "support.zero_stages_with_pp",
     "support.partial_offload_zero_stages",

@@ -6,12 +6,13 @@ from typing import Literal, get_args
 # ``full``: all weights; ``lora``: adapters beside frozen weights (arXiv 2106.09685); ``qlora``: the
 # same beside weights in 4 bits (arXiv 2305.14314).
 Mode = Literal["full", "lora", "qlora"]
-# A projection of a layer with adapters.
-Target = Literal["q", "k", "v", "o", "gate", "up", "down"]
+# A projection of a layer with adapters; and what is trained whole beside them.
+Target = Literal["q", "k", "v", "o", "gate", "up", "down", "embedding", "head"]
 # How a matrix is rebuilt in 16 bits: by a kernel for each product, or by torch's operations.
 Dequantisation = Literal["kernel", "operations"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-TARGETS: tuple[Target, ...] = get_args(Target)
+TARGETS: tuple[Target, ...] = get_args(Target)[:7]
+WHOLE: tuple[Target, ...] = ("embedding", "head")
 # Words for several: of those a model lacks, the others are meant.
 TARGET_GROUPS: dict[str, tuple[Target, ...]] = {
     "all-linear": TARGETS,
@@ -19,6 +20,22 @@ TARGET_GROUPS: dict[str, tuple[Target, ...]] = {
     "mlp": TARGETS[4:],
 }
 ALL_LINEAR = "all-linear"
+# Names of modules by what they hold, besides ``q_proj`` and its like: transformers' model code,
+# then Megatron-Core's.
+PROJECTIONS: dict[str, tuple[Target, ...]] = {
+    **dict.fromkeys(("query_key_value", "c_attn", "Wqkv", "qkv_proj", "W_pack"), TARGETS[:3]),
+    **dict.fromkeys(("dense", "out_proj", "attn.c_proj"), TARGETS[3:4]),
+    "gate_up_proj": TARGETS[4:6],
+    **dict.fromkeys(("dense_h_to_4h", "fc1", "fc_in", "c_fc"), TARGETS[5:6]),
+    **dict.fromkeys(("dense_4h_to_h", "fc2", "fc_out", "mlp.c_proj"), TARGETS[6:]),
+    "c_proj": ("o", "down"),
+    "linear_qkv": TARGETS[:3],
+    "linear_proj": TARGETS[3:4],
+    "linear_fc1": TARGETS[4:6],
+    "linear_fc2": TARGETS[6:],
+    **dict.fromkeys(("embed_tokens", "wte", "word_embeddings", "embed_in"), WHOLE[:1]),
+    **dict.fromkeys(("lm_head", "embed_out"), WHOLE[1:]),
+}
 # Assumed where nobody says; published runs use 8 to 64, PEFT's own default is 8.
 USUAL_RANK = 16
 MAX_RANK = 65_536
@@ -81,28 +98,33 @@ FULL = Training()
 
 def target_words(targets: tuple[Target, ...]) -> str:
     """The word for a group of targets where one fits, else their names."""
-    for word, group in TARGET_GROUPS.items():
-        if targets == group:
-            return word
-    return ",".join(targets)
+    inside = tuple(target for target in targets if target not in WHOLE)
+    names = [word for word, group in TARGET_GROUPS.items() if inside == group] or inside
+    return ",".join((*names, *targets[len(inside) :]))
+
+
+def targets_named(word: str) -> tuple[Target, ...]:
+    """What a group's word, a target or a module's name stands for; none where it is not known."""
+    name = word.strip()
+    last = name.rpartition(".")[2]
+    known = (*TARGETS, *WHOLE)
+    alone = tuple(target for target in known if last in (target, f"{target}_proj"))
+    return PROJECTIONS.get(name) or PROJECTIONS.get(last) or TARGET_GROUPS.get(last) or alone
 
 
 def read_targets(text: str) -> tuple[Target, ...]:
-    """Targets from ``all-linear``, ``attention``, ``q,v,mlp`` or PEFT's ``q_proj,v_proj``.
+    """Targets from ``all-linear``, ``attention``, ``q,v,mlp`` or names of modules: ``c_attn``.
 
     Raises ValueError where a word is unknown.
     """
     chosen: set[Target] = set()
-    for word in (part.strip() for part in text.split(",")):
-        name = word.removesuffix("_proj")
-        if name in TARGET_GROUPS:
-            chosen.update(TARGET_GROUPS[name])
-        elif name in TARGETS:
-            chosen.add(name)
-        else:
-            allowed = ", ".join((*TARGET_GROUPS, *TARGETS))
-            raise ValueError(f"unknown target {word!r}; allowed are {allowed}")
-    return tuple(target for target in TARGETS if target in chosen)
+    for word in text.split(","):
+        found = targets_named(word)
+        if not found:
+            allowed = ", ".join((*TARGET_GROUPS, *TARGETS, *WHOLE))
+            raise ValueError(f"unknown target {word.strip()!r}; allowed are {allowed}")
+        chosen.update(found)
+    return tuple(target for target in (*TARGETS, *WHOLE) if target in chosen)
 
 
 TensorKind = Literal["matrix", "vector", "embedding", "head"]

@@ -148,6 +148,11 @@ class KernelTraits:
     # Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them.
     adapters: Literal["peft", "16-bit", "compiled", "megatron"]
     adapter_dropout: bool  # their inputs go through dropout
+    # Families of models whose code joins q, k and v, or gate and up; and mixtures of whose layers
+    # "all linear" is attention.
+    joined_qkv_families: tuple[str, ...]
+    joined_mlp_families: tuple[str, ...]
+    bare_expert_families: tuple[str, ...]
     # Embedding, head and norms are fp32, and with them what flows between layers: under autocast,
     # and beside a 4-bit base.
     widens_stream: bool
@@ -179,11 +184,18 @@ class KernelTraits:
 
     @property
     def joins_adapters(self) -> bool:
-        """One adapter stands beside a product, whatever it holds, and is split over tp as it is.
-
-        Else one beside each projection.
-        """
+        """One adapter stands beside a product, whatever it holds, and is split over tp as it is."""
         return self.adapters == "megatron"
+
+    def joined_ops(self, family: str) -> tuple[str, ...]:
+        """Ops of which one adapter serves all projections; else there is one beside each."""
+        joins = {
+            "qkv": family in self.joined_qkv_families,
+            "attention_output": False,
+            "mlp_up": family in self.joined_mlp_families,
+            "mlp_down": False,
+        }
+        return tuple(op for op, is_one in joins.items() if is_one or self.joins_adapters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,9 +309,6 @@ class SupportTraits:
     zero_stages_with_pp: tuple[int, ...]  # ZeRO stages with pipelining
     frozen_zero_stages: tuple[int, ...]  # ZeRO stages where only adapters are trained
     frozen_precisions: tuple[str, ...]  # precisions available where only adapters are trained
-    # Families of models whose code joins projections of a layer: what adapters they then have is
-    # not known here.
-    joined_families: tuple[str, ...]
     # Weights it can train: all weights (full), adapters next to frozen ones (lora), or next to
     # weights in 4 bits (qlora).
     train: tuple[str, ...]

@@ -15,29 +15,32 @@ import torch
 from contexts import context_of, strategy_of
 from peft import LoraConfig, get_peft_model
 from transformers import (
+    AutoModelForCausalLM,
     BitsAndBytesConfig,
+    FalconConfig,
+    GPT2Config,
+    GPTNeoXConfig,
     GptOssConfig,
-    GptOssForCausalLM,
     LlamaConfig,
-    LlamaForCausalLM,
+    MixtralConfig,
+    Phi3Config,
     Qwen3Config,
     Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
 )
-from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 from planner.catalog.models import load_model
 from planner.formats.adapters import FILE
 from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params
+from planner.layers.adapters import adapter_params, training_problem
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec, MoeSpec
-from planner.spec.training import Mode, Training, read_targets
+from planner.spec.training import ALL_LINEAR, Mode, Training, read_targets
 
 HERE = Path(__file__).parent
+ENDS = ("embed_tokens", "lm_head")
 BLOCK = ModelSpec(
     name="block",
     num_layers=1,
@@ -99,28 +102,46 @@ def test_frozen_experts_keep_nothing_for_gradients_of_their_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "rank", "targets"),
+    ("model", "rank", "modules"),
     [
-        ("llama3.1-8b", 16, "all-linear"),
+        ("llama3.1-8b", 16, ALL_LINEAR),
         ("llama3.1-70b", 8, "q_proj,k_proj,v_proj,o_proj"),
-        ("llama3.2-1b", 64, "mlp"),
-        ("qwen3-8b", 32, "all-linear"),
-        ("qwen3-30b-a3b", 16, "attention"),
-        ("gpt-oss-20b", 8, "q,v"),
+        ("llama3.2-1b", 64, "gate_proj,up_proj,down_proj"),
+        ("qwen3-8b", 32, ALL_LINEAR),
+        ("qwen3-30b-a3b", 16, "q_proj,k_proj,v_proj,o_proj"),
+        ("mixtral-8x7b", 16, ALL_LINEAR),
+        ("qwen3-30b-a3b", 16, ALL_LINEAR),
+        ("gpt-oss-20b", 8, ALL_LINEAR),
+        ("gpt-oss-20b", 8, "q_proj,v_proj"),
+        ("gpt2-small", 8, "c_attn"),
+        ("gpt2-small", 8, ALL_LINEAR),
+        ("falcon-40b", 16, "query_key_value,dense_4h_to_h"),
+        ("phi-3-mini", 4, ALL_LINEAR),
+        ("phi-3-mini", 4, "qkv_proj,gate_up_proj"),
+        ("pythia-6.9b", 8, ALL_LINEAR),
+        ("llama3.1-8b", 16, "q_proj,v_proj,embed_tokens,lm_head"),
     ],
 )
-def test_models_have_as_many_adapter_parameters_as_peft_makes(
-    model: str, rank: int, targets: str
+def test_models_have_as_many_trained_parameters_as_peft_makes_or_are_refused(
+    model: str, rank: int, modules: str
 ) -> None:
-    spec = load_model(model)
-    training = Training(mode="lora", rank=rank, targets=read_targets(targets))
-    names = [f"{target}_proj" for target in training.targets]
+    spec, kernels = load_model(model), load_traits("accelerate").kernels
+    training = Training(mode="lora", rank=rank, targets=read_targets(modules))
+    names = modules.split(",")
+    lora = LoraConfig(
+        r=rank,
+        target_modules=modules if modules == ALL_LINEAR else [n for n in names if n not in ENDS],
+        modules_to_save=[name for name in names if name in ENDS] or None,
+        task_type="CAUSAL_LM",
+    )
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        lora = LoraConfig(r=rank, target_modules=names, task_type="CAUSAL_LM")
         adapted = get_peft_model(of_shape(spec), lora)
     trained, _ = adapted.get_nb_trainable_parameters()
-    assert trained == adapter_params(spec, training)
+    made = adapter_params(spec, training, kernels.joined_ops(spec.family))
+    # PEFT's all-linear is more than attention where it reaches experts.
+    _, problem = training_problem(spec, training, kernels)
+    assert (made == trained) == (problem == "")
 
 
 def of_shape(spec: ModelSpec) -> Any:
@@ -133,13 +154,25 @@ def of_shape(spec: ModelSpec) -> Any:
         "head_dim": spec.head_dim,
         "vocab_size": spec.vocab_size,
     }
-    if spec.moe and spec.family == "gpt-oss":
-        return GptOssForCausalLM(GptOssConfig(**shape, num_local_experts=spec.moe.num_experts))
-    if spec.moe:
-        return Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, num_experts=spec.moe.num_experts))
-    if spec.family == "qwen3":
-        return qwen3.Qwen3ForCausalLM(Qwen3Config(**shape))
-    return LlamaForCausalLM(LlamaConfig(**shape))
+    experts = spec.moe.num_experts if spec.moe else 0
+    configs: dict[str, Any] = {
+        "gpt-oss": lambda: GptOssConfig(**shape, num_local_experts=experts),
+        "mixtral": lambda: MixtralConfig(**shape, num_local_experts=experts),
+        "qwen3": lambda: Qwen3Config(**shape),
+        "gpt2": lambda: GPT2Config(n_embd=spec.hidden_size, n_layer=spec.num_layers),
+        "falcon": lambda: FalconConfig(
+            **{key: size for key, size in shape.items() if key != "head_dim"},
+            num_kv_heads=spec.num_kv_heads,
+            new_decoder_architecture=True,
+            ffn_hidden_size=spec.ffn_size,
+        ),
+        "phi3": lambda: Phi3Config(**shape, pad_token_id=0),
+        "pythia": lambda: GPTNeoXConfig(**shape),
+    }
+    config = configs.get(spec.family, lambda: LlamaConfig(**shape))()
+    if spec.family == "qwen3" and experts:
+        config = Qwen3MoeConfig(**shape, num_experts=experts)
+    return AutoModelForCausalLM.from_config(config)
 
 
 @pytest.mark.parametrize("mode", ["lora", "qlora"])

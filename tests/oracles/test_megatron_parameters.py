@@ -14,7 +14,7 @@ from planner.catalog.models import load_model_details
 from planner.cost.stage_parts import stage_parameters
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params
+from planner.layers.adapters import PLACES, adapter_params
 from planner.layers.parameters import count_mtp_parameters
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.training import Target, Training, read_targets
@@ -328,7 +328,7 @@ def test_every_rank_trains_the_adapters_that_bridge_makes(
         layers = sum(layout.chunks[stage :: layout.pp])
         assert parts.params.item() * layers == sum(tensors.values()), f"stage {stage}"
         built += sum(tensors.values())
-    assert built * layout.tp == adapter_params(context.model, training, joined=True)
+    assert built * layout.tp == adapter_params(context.model, training, (*PLACES,))
 
 
 AHEAD = [

@@ -145,9 +145,6 @@ def to_training(lora: Lora) -> Training:
 
     Several adapters, of which every token takes one, count as one that is as large as all.
     """
-    if lora.modules_to_save:
-        words = ", ".join(lora.modules_to_save)
-        raise CannotEstimateError(f"modules trained whole beside adapters: {words}")
     if lora.quantized_base_bits == 8:
         raise CannotEstimateError("a base of 8 bits is not modelled")
     if lora.rank is None:
@@ -155,7 +152,7 @@ def to_training(lora: Lora) -> Training:
     if not lora.target_modules:
         raise CannotEstimateError("targets of the adapters not published")
     try:
-        targets = read_targets(",".join(lora.target_modules))
+        targets = read_targets(",".join((*lora.target_modules, *(lora.modules_to_save or ()))))
     except ValueError as error:
         raise CannotEstimateError(f"adapters of other modules: {error}") from None
     mode: Mode = "qlora" if lora.quantized_base_bits == 4 else "lora"
@@ -169,12 +166,11 @@ def with_adapters(traits: FrameworkTraits, record: Record, model: ModelSpec) -> 
     if record.lora is None:
         return traits
     training = to_training(record.lora)
-    joined = traits.kernels.joins_adapters
-    _, problem = training_problem(model, training, joined=joined)
+    _, problem = training_problem(model, training, traits.kernels)
     if problem:
         raise CannotEstimateError(problem)
     if stated := record.lora.trainable_params:
-        trained = adapter_params(model, training, joined=joined)
+        trained = adapter_params(model, training, traits.kernels.joined_ops(model.family))
         if abs(trained / stated - 1.0) > TRAINABLE_TOLERANCE:
             text = f"{stated:,.0f} trained parameters are not those of adapters, {trained:,}"
             raise CannotEstimateError(text)

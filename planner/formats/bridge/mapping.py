@@ -44,7 +44,7 @@ from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.states import PRECISIONS as WORDS
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
-from planner.spec.training import FULL, Target, Training
+from planner.spec.training import FULL, PROJECTIONS, Target, Training
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
@@ -55,10 +55,7 @@ FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
 NAMED = "--recipe"
 # Modules of Megatron's layers by what they project.
 NAMES: Mapping[str, tuple[Target, ...]] = {
-    "linear_qkv": ("q", "k", "v"),
-    "linear_proj": ("o",),
-    "linear_fc1": ("gate", "up"),
-    "linear_fc2": ("down",),
+    name: PROJECTIONS[name] for name in ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 }
 PEFT, RANK, MODULES, DROPOUT = "peft", "peft.dim", "peft.target_modules", "peft.dropout"
 SPECS = "dataset.offline_packing_specs"

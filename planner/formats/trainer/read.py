@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from planner.formats.adapters import LIGER, SUFFIX
+from planner.formats.adapters import LIGER
 from planner.formats.decision import decided_in
 from planner.formats.format import Located, ParsedConfig, SourceText, listed
 from planner.formats.settings import Settings, as_flag, decided, given, whole, word
@@ -16,7 +16,15 @@ from planner.formats.trainer.mapping import DEEPSPEED, MESH, REPLICATED, section
 from planner.formats.trainer.tools import FrontEnd
 from planner.formats.trainer.words import translated
 from planner.frameworks.registry import optimizer_names
-from planner.spec.training import MAX_RANK, TARGETS, Mode, Target, Training, read_targets
+from planner.spec.training import (
+    MAX_RANK,
+    TARGETS,
+    WHOLE,
+    Mode,
+    Target,
+    Training,
+    targets_named,
+)
 
 VARIABLE = "PARALLELISM_CONFIG_"
 
@@ -46,6 +54,7 @@ def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
         place = settings.get(key)
         if place and _is_unpriced({}, place.value):
             yield f"{place.key}: more than adapters of one rank is trained"
+    yield from _unknown_modules(tool, settings)
     mode = _stated_mode(tool, settings)
     if mode and not modes.get(str(mode.value)):
         allowed = ", ".join(name for name, known in modes.items() if known)
@@ -55,6 +64,17 @@ def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
         name = word(settings, key)
         if re.search(quantised, name):
             yield f"{settings[key].key} {name[-60:]}: its weights are quantised already"
+
+
+def _unknown_modules(tool: FrontEnd, settings: Settings) -> Iterator[str]:
+    """Modules that are named and that plans cannot train."""
+    places = {key: {*TARGETS} for key in tool.training["targets"]["keys"]}
+    places[tool.training["whole"]] = {*WHOLE}
+    every = tool.training["targets"]["all"]
+    for key, known in places.items():
+        for name in _names(settings, key):
+            if not known & {*targets_named(name)} and not is_one_of(name, every):
+                yield f"{settings[key].key} {name[:60]}: no projection of a layer that plans know"
 
 
 def _is_unpriced(entry: Mapping[str, Any], value: object) -> bool:
@@ -99,26 +119,28 @@ def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training | None, tu
         usual = table["targets"].get("usual")
         targets = tuple(usual or TARGETS)
         said.append(f"adapters on {', '.join(usual) if usual else 'all linear layers'}")
-    return Training(mode=mode, rank=rank, targets=targets), tuple(said)
+    names = _names(settings, table["whole"])
+    ends = tuple(end for end in WHOLE if any(end in targets_named(name) for name in names))
+    return Training(mode=mode, rank=rank, targets=(*targets, *ends)), tuple(said)
+
+
+def _names(settings: Settings, key: str) -> list[str]:
+    """Names of modules under a key, one by one."""
+    value = given(settings, key)
+    names = value.split(",") if isinstance(value, str) else value
+    return [str(name).strip() for name in names] if isinstance(names, list) else []
 
 
 def _targets(tool: FrontEnd, settings: Settings) -> tuple[Target, ...]:
     """The projections that a file names, empty where it names none that plans know."""
     table = tool.training["targets"]
     for key in table["keys"]:
-        value = given(settings, key)
-        names = value.split(",") if isinstance(value, str) else value
-        if not isinstance(names, list):
-            names = []
-        if is_one_of([value, *names], table["all"]):
+        names = _names(settings, key)
+        if is_one_of([given(settings, key), *names], table["all"]):
             return TARGETS
-        known: list[str] = []
-        for name in names:
-            short = str(name).strip().rpartition(".")[2].removesuffix(SUFFIX)
-            if short in TARGETS:
-                known.append(short)
+        known = {target for name in names for target in targets_named(name)}
         if known:
-            return read_targets(",".join(known))
+            return tuple(target for target in TARGETS if target in known)
     return ()
 
 

@@ -66,8 +66,13 @@ def test_a_folder_with_adapters_is_checked_with_them(tmp_path: Path, format_name
         ('"r": 16', '"r": true', "lora.r: must be a whole number from 1 to 65,536; given True"),
         (
             '"all-linear"',
-            '["c_attn"]',
-            "lora.target_modules: unknown target 'c_attn'",
+            '["w1"]',
+            "lora.target_modules: unknown target 'w1'",
+        ),
+        (
+            '"bias"',
+            '"modules_to_save": ["up_proj"], "bias"',
+            "lora.modules_to_save: allowed are modules of embedding, head; given ['up_proj']",
         ),
         ('"bias"', '"use_dora": true, "bias"', "lora.use_dora: not modelled; given True"),
         (

@@ -164,7 +164,7 @@ def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_inpu
             "mixtral-8x7b",
             Training(mode="lora", rank=8, targets=TARGETS),
             "--lora-targets",
-            ": mixtral-8x7b is a mixture; allowed are attention, q, k, v, o",
+            "PEFT's all-linear reaches its experts; allowed are attention, q, k, v, o",
         ),
         (
             "mixtral-8x7b",
@@ -173,20 +173,42 @@ def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_inpu
             "are not stored in 4 bits; allowed for mixtral-8x7b is full and lora",
         ),
         ("mixtral-8x7b", Training(mode="lora", rank=8, targets=TARGETS[:4]), "", ""),
+        ("gpt-oss-20b", Training(mode="lora", rank=8, targets=TARGETS), "", ""),
+        (
+            "gpt-oss-20b",
+            Training(mode="lora", rank=8, targets=("q", "up")),
+            "--lora-targets",
+            ": gpt-oss-20b is a mixture; allowed are attention, q, k, v, o",
+        ),
+        ("falcon-40b", Training(mode="lora", rank=8, targets=TARGETS[:4]), "", ""),
+        (
+            "falcon-40b",
+            Training(mode="lora", rank=8, targets=("q", "v")),
+            "--lora-targets",
+            "and, in any number, q,k,v, o, up, down",
+        ),
+        (
+            "llama3.2-1b",
+            Training(mode="lora", rank=8, targets=("q", "head")),
+            "--lora-targets",
+            "are one tensor; allowed are targets without embedding, head",
+        ),
         ("mixtral-8x7b", FULL, "", ""),
     ],
 )
 def test_what_a_model_cannot_be_trained_as_is_said_with_what_is_allowed(
     model: str, training: Training, option: str, said: str
 ) -> None:
-    found, message = training_problem(load_model(model), training)
+    kernels = load_traits("accelerate").kernels
+    found, message = training_problem(load_model(model), training, kernels)
     assert found == option
     assert message.endswith(said)
 
 
 def test_mixtures_have_no_adapters_where_projections_share_one() -> None:
     training = Training(mode="lora", rank=8, targets=TARGETS[:4])
-    option, message = training_problem(load_model("mixtral-8x7b"), training, joined=True)
+    bridge = load_traits("megatron", "bridge").kernels
+    option, message = training_problem(load_model("mixtral-8x7b"), training, bridge)
     assert option == "--train"
     assert (
         message == "lora of mixtures of experts is not modelled; allowed for mixtral-8x7b is full"
@@ -212,14 +234,14 @@ def test_a_mixture_with_adapters_trains_nothing_else() -> None:
     assert frozen == 2 * weights
 
 
-def test_a_model_whose_code_joins_projections_is_refused() -> None:
-    joined = load_traits("accelerate").support.joined_families
-    training = Training(mode="lora", rank=8, targets=TARGETS)
-    option, message = training_problem(load_model("gpt2-small"), training, joined)
-    assert (option, message.split(" is ")[0]) == (
-        "--train",
-        "lora of gpt2, whose code joins projections,",
-    )
+def test_embedding_and_head_are_trained_whole_beside_the_frozen_ones() -> None:
+    traits = trained("lora", (*TARGETS, "embedding", "head"))
+    size = 128256 * 4096
+    for build, more in ((embedding_op, 0), (head_op, 4096)):
+        op = build(LLAMA, shape_of(), traits)
+        assert (np.sum(op.params), np.sum(op.frozen_bytes)) == (size + more, 2 * (size + more))
+    alone = adapter_params(LLAMA, trained("lora").training)
+    assert adapter_params(LLAMA, traits.training) == alone + 2 * size
 
 
 def test_training_all_weights_changes_no_trait() -> None:

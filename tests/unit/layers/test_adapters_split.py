@@ -9,7 +9,7 @@ from contexts import changed_traits, shape_of
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params, training_problem
+from planner.layers.adapters import PLACES, adapter_params, training_problem
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.training import TARGET_GROUPS, TARGETS, Target, Training
@@ -18,6 +18,7 @@ from planner.spec.traits import FrameworkTraits, traits_at_precision
 LLAMA = load_model("llama3-70b")
 RANK, TOKENS = 16, 1024.0
 HIDDEN, QKV, FFN = 8192, 8192 + 2 * 1024, 28672
+BRIDGE = load_traits("megatron", "bridge").kernels
 QKV_ONLY: tuple[Target, ...] = ("q", "k", "v")
 
 
@@ -57,7 +58,7 @@ def test_each_rank_has_its_part_of_one_adapter_per_product(
     params = sum(float(np.ravel(op.params)[0]) for op in ops.values())
     assert params == RANK * sum(widths) / tp
     whole = 80 * RANK * sum(widths)
-    assert adapter_params(LLAMA, traits.training, joined=True) == whole
+    assert adapter_params(LLAMA, traits.training, (*PLACES,)) == whole
 
 
 def test_a_and_b_are_split_as_the_matrix_beside_them() -> None:
@@ -168,7 +169,7 @@ def test_recomputing_an_mlp_repeats_the_adapters_in_it() -> None:
 
 def test_targets_are_whole_products() -> None:
     training = Training(mode="lora", rank=RANK, targets=("q", "v", "up"))
-    option, message = training_problem(LLAMA, training, joined=True)
+    option, message = training_problem(LLAMA, training, BRIDGE)
     assert option == "--lora-targets"
     assert message == (
         "q,k,v have one adapter here; given q,v alone; allowed are all-linear, attention, mlp "
@@ -176,4 +177,4 @@ def test_targets_are_whole_products() -> None:
     )
     for targets in TARGET_GROUPS.values():
         whole = replace(training, targets=targets)
-        assert training_problem(LLAMA, whole, joined=True) == ("", "")
+        assert training_problem(LLAMA, whole, BRIDGE) == ("", "")

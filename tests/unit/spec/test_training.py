@@ -12,6 +12,10 @@ from planner.spec.training import FULL, QUANTISED_BYTES, TARGETS, Target, Traini
         ("attention", ("q", "k", "v", "o")),
         ("mlp,q", ("q", "gate", "up", "down")),
         ("v_proj, q_proj", ("q", "v")),
+        ("c_attn,attn.c_proj,mlp.c_proj", ("q", "k", "v", "o", "down")),
+        ("query_key_value,dense_h_to_4h", ("q", "k", "v", "up")),
+        ("model.layers.0.mlp.gate_up_proj", ("gate", "up")),
+        ("linear_qkv,linear_proj,lm_head", ("q", "k", "v", "o", "head")),
     ],
 )
 def test_targets_are_groups_names_and_the_names_of_modules(
@@ -21,8 +25,8 @@ def test_targets_are_groups_names_and_the_names_of_modules(
 
 
 def test_an_unknown_target_is_refused_with_what_is_allowed() -> None:
-    with pytest.raises(ValueError, match="unknown target 'c_attn'; allowed are all-linear, "):
-        read_targets("q,c_attn")
+    with pytest.raises(ValueError, match="unknown target 'w1'; allowed are all-linear, "):
+        read_targets("q,w1")
 
 
 def test_a_weight_in_4_bits_takes_half_a_byte_and_its_share_of_scales() -> None:
@@ -35,4 +39,6 @@ def test_what_is_trained_in_words_options_and_keys() -> None:
     assert some.words == "qlora of rank 8 on q,v"
     assert some.options == ("--train", "qlora", "--lora-rank", "8", "--lora-targets", "q,v")
     assert some.inputs == {"train": "qlora", "lora_rank": 8, "lora_targets": ["q", "v"]}
+    ends = Training(mode="lora", rank=8, targets=(*TARGETS, "embedding"))
+    assert ends.words == "lora of rank 8 on all-linear,embedding"
     assert (FULL.words, FULL.suffix, FULL.options, FULL.inputs) == ("full", "", (), {})

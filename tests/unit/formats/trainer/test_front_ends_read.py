@@ -7,7 +7,7 @@ import pytest
 from planner.errors import InputError
 from planner.formats.format import ALL, ParsedConfig, SourceText
 from planner.formats.registry import load_format, recognised
-from planner.spec.training import TARGETS, Training
+from planner.spec.training import TARGETS, Target, Training
 
 FACTORY = """\
 model_name_or_path: Qwen/Qwen3-8B
@@ -92,6 +92,52 @@ def test_adapters_have_rank_targets_and_bits() -> None:
     plain = read("llamafactory", FACTORY.format(mode="lora", more=""))
     assert plain.training == Training(mode="lora", rank=8, targets=TARGETS)
     assert plain.supposes == ("adapters of rank 8", "adapters on all linear layers")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "targets"),
+    [
+        (
+            "llamafactory",
+            FACTORY.format(mode="lora", more="additional_target: embed_tokens,lm_head"),
+            (*TARGETS, "embedding", "head"),
+        ),
+        (
+            "trl",
+            TRL.format(more="use_peft: true\ndtype: auto\nlora_target_modules: [c_attn, c_proj]"),
+            ("q", "k", "v", "o", "down"),
+        ),
+        (
+            "axolotl",
+            AXOLOTL.format(
+                more="adapter: lora\nlora_target_modules: [query_key_value]\n"
+                "lora_modules_to_save: [embed_out]"
+            ),
+            ("q", "k", "v", "head"),
+        ),
+        (
+            "ms-swift",
+            "model: a/b\ntuner_type: lora\ntarget_modules: [qkv_proj, gate_up_proj]",
+            ("q", "k", "v", "gate", "up"),
+        ),
+    ],
+)
+def test_modules_have_the_names_of_the_models_code(
+    name: str, text: str, targets: tuple[Target, ...]
+) -> None:
+    found = read(name, text)
+    assert found.training is not None
+    assert (found.unpriced, found.training.targets) == ("", targets)
+
+
+@pytest.mark.parametrize(
+    "more", ["lora_target: q_proj,w1", "additional_target: norm", "lora_target: lm_head"]
+)
+def test_modules_that_plans_do_not_know_are_named(more: str) -> None:
+    key = more.partition(":")[0]
+    said = read("llamafactory", FACTORY.format(mode="lora", more=more)).unpriced
+    assert said.startswith(f"{key} ")
+    assert said.endswith(": no projection of a layer that plans know")
 
 
 @pytest.mark.parametrize("more", ["stage: dpo", "use_galore: true", "use_dora: true", "fp8: true"])

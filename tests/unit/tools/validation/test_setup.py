@@ -150,6 +150,8 @@ def test_a_base_of_4_bits_is_qlora_and_one_of_16_lora() -> None:
     assert to_training(lora()).mode == "lora"
     found = to_training(lora(quantized_base_bits=4))
     assert (found.mode, found.rank, found.targets) == ("qlora", 16, ("q", "v"))
+    joined = to_training(lora(target_modules=("c_attn",), modules_to_save=("wte", "lm_head")))
+    assert joined.targets == ("q", "k", "v", "embedding", "head")
 
 
 def test_several_adapters_take_memory_and_each_token_takes_one() -> None:
@@ -160,7 +162,7 @@ def test_several_adapters_take_memory_and_each_token_takes_one() -> None:
     ("given", "said"),
     [
         ({"quantized_base_bits": 8}, "a base of 8 bits is not modelled"),
-        ({"modules_to_save": ("wte", "lm_head")}, "trained whole beside adapters: wte, lm_head"),
+        ({"modules_to_save": ("score",)}, "other modules: unknown .*score"),
         ({"target_modules": ("q_proj", "experts")}, "adapters of other modules: unknown .*experts"),
         ({"target_modules": ("input_layernorm",)}, "other modules: unknown .*input_layernorm"),
         ({"target_modules": ()}, "targets of the adapters not published"),
