@@ -32,7 +32,15 @@ from planner.spec.cluster import ClusterSpec
 from planner.spec.job import Precision, mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SCHEDULES
-from planner.spec.training import ALL_LINEAR, FULL, MODES, USUAL_RANK, Training, read_targets
+from planner.spec.training import (
+    ALL_LINEAR,
+    FULL,
+    MODES,
+    TARGETS,
+    USUAL_RANK,
+    Training,
+    read_targets,
+)
 from planner.spec.traits import FrameworkTraits
 from planner.spelling import unknown
 from planner.units import GB, GIB
@@ -222,6 +230,10 @@ def training_so(
     names = [each.name for each in chosen]
     kept = [each.name for each in able]
     _note_left(names, kept, f" for --train {training.mode}", "train", problems)
+    if training.targets == TARGETS and any(traits.kernels.joins_adapters for traits in able):
+        text = "adapters on all linear layers; NVIDIA's recipes have them on linear_qkv, of some "
+        text += "models on linear_proj too (--lora-targets)"
+        problems.note(NoteKind.default, text, "lora_targets")
     refused: dict[tuple[str, str], None] = {}
     for traits in able:
         support = traits.support

@@ -13,7 +13,7 @@ SCRIPT = "training_script"
 TOTAL, MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
 STEPS, REPLICAS = "gradient_accumulation_steps", "data_parallel_size"
 ZERO = "zero_optimization"
-ZENFLOW = f"{ZERO}.zenflow"
+ZENFLOW, LEAVES = f"{ZERO}.zenflow", f"{ZERO}.leaf_module"
 STAGE, HPZ = f"{ZERO}.stage", f"{ZERO}.zero_hpz_partition_size"
 RATIO = f"{ZERO}.offload_optimizer.ratio"
 OLD_SWITCHES = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_param"}
@@ -45,6 +45,12 @@ NAMES = {
     "adafactor": "adafactor",
     "muon": "muon",
 }
+# What stage 3 does to experts that are modules of their own.
+HANG = (
+    "given 3 with experts: below transformers 5 ranks gather the experts their own tokens choose "
+    "and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules); of Mixtral and "
+    "Qwen it is by default since pull request 7604 (October 2025)"
+)
 # Devices of the optimizer's states and of the parameters; other pairs are not modelled.
 DEVICES = {
     "none": ("none", "none"),

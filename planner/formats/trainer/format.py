@@ -55,6 +55,7 @@ _LEFT = (
     "checkpointing_by_its_new_name",
     "fsdp_config_is_used",
     "fsdp2_is_used",
+    "mixtures_have_leaf_modules",
 )
 
 

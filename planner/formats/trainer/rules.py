@@ -2,6 +2,7 @@
 
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
+from planner.formats.deepspeed.keys import HANG, LEAVES
 from planner.formats.rules import ConfigView, Refused, Rules, Violations, first_of
 from planner.formats.settings import as_number, one_of
 from planner.formats.trainer import keys
@@ -11,6 +12,7 @@ from planner.spelling import did_you_mean
 ARGUMENTS = "transformers/training_args.py"
 WRAPPED = "fsdp_config.transformer_layer_cls_to_wrap"
 TRAINER = "transformers/trainer.py"
+_FUSED = "adamw_torch_fused"
 
 
 rule = Rules(ConfigView)
@@ -267,6 +269,20 @@ rule.unenforced(
 )
 
 
+rule.unenforced(
+    "accelerate/utils/deepspeed.py map_pytorch_optim_to_deepspeed",
+    name="offloaded_states_are_deepspeeds",
+    holds="Offloaded states are those of DeepSpeed's own optimizer for the processor.",
+    key=keys.OPTIM,
+    severity="warning",
+    when=lambda file: (
+        keys.is_on_host(file.settings)
+        and file.word(keys.OPTIM, _FUSED) not in (_FUSED, "adamw_torch", "lion_32bit")
+    ),
+    says="given {given}; DeepSpeedCPUAdam runs in its place, with states in fp32",
+)
+
+
 # What the programs themselves enforce at start, by the names of their tables.
 RULES = {name: Rules(ConfigView) for name in ("llamafactory", "axolotl", "ms-swift", "trl")}
 llamafactory, axolotl, swift, trl = RULES.values()
@@ -286,6 +302,19 @@ llamafactory(
         and file.word("finetuning_type", "lora") not in ("lora", "oft")
     ),
     says="given {given} with finetuning_type {file[finetuning_type]}; lora or oft",
+)
+
+
+llamafactory(
+    "LLaMA-Factory src/llamafactory/model/model_utils/quantization.py configure_quantization",
+    name="sharded_weights_have_4_bits",
+    holds="Of quantised weights stage 3 and FSDP shard those of 4 bits.",
+    key="quantization_bit",
+    when=lambda file: (
+        file["quantization_bit"] not in (None, 4)
+        and (file[keys.STAGE] == 3 or file.is_on(keys.FSDP))
+    ),
+    says="given {given} where weights are sharded; 4, or stage 2",
 )
 
 
@@ -325,6 +354,25 @@ axolotl(
     ],
     says="given true without an adapter; adapter qlora or lora, or false",
 )
+
+
+@axolotl(
+    f"{_VALIDATION} check_fsdp2_w_8bit_optimizer, check_fsdp_offload_w_8bit_optimizer",
+    key=keys.OPTIM,
+)
+def eight_bit_states_can_be_sharded(file: ConfigView) -> Refused:
+    """FSDP2 shards other states than those of bitsandbytes, FSDP1 offloads none of 8 bits."""
+    given, is_second = file.word(keys.OPTIM), file.whole(keys.VERSION, 2) == 2
+    is_on = file.is_on(keys.FSDP)
+    is_bnb = given in ("adamw_8bit", "adamw_bnb_8bit")
+    return {
+        f"given {given} with fsdp_version 2; adamw_torch_8bit": is_on and is_second and is_bnb,
+        f"given {given} with offload_params; adamw_torch, or no offload": (
+            is_on and not is_second and "8bit" in given and file.flag(keys.OFFLOAD)
+        ),
+    }
+
+
 axolotl(
     f"{_VALIDATION} check_warmup",
     name="one_warm_up",
@@ -381,3 +429,19 @@ def one_loss(file: ConfigView) -> bool:
     is_stated = "loss_type" in file.settings and file.settings["loss_type"].line > 0
     is_chunked = is_stated and file.word("loss_type") == "chunked_nll"
     return is_chunked and any(file.flag(name) for name in ("use_liger_kernel", "use_liger"))
+
+
+for rules in (rule, trl):  # The other programs set them by themselves
+    rules.unenforced(
+        "deepspeed/runtime/zero/leaf_module_config.py; DeepSpeed pull request 4966, issue 7461",
+        name="mixtures_have_leaf_modules",
+        holds="Experts are gathered together.",
+        key=keys.STAGE,
+        severity="note",
+        when=lambda file: (
+            file[keys.STAGE] == 3
+            and (file.world.decisions.get("model.num_experts") or 0) > 0
+            and file[f"{keys.DEEPSPEED}.{LEAVES}"] is None
+        ),
+        says=HANG,
+    )
