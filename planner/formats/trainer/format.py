@@ -40,7 +40,7 @@ from planner.formats.trainer.mapping import (
     section_of,
 )
 from planner.formats.trainer.read import launched, read
-from planner.formats.trainer.rules import RULES, rule
+from planner.formats.trainer.rules import RULES, rule, stated_rules
 from planner.formats.trainer.tools import OWN, FrontEnd, is_of, load_tool, tool_names
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
@@ -243,15 +243,16 @@ def front_end(name: str) -> Format:
     """The format of TrainingArguments, or of a program that hands its files to Trainer."""
     tool = load_tool(name)
     left = (*_LEFT, "optim_known") if tool.optimizers else _LEFT
+    shared = (*stated_rules(load_tool(OWN)), *rule)
     own: dict[str, Any] = {
         "versions": tool.versions,
         "emit": partial(_refuse, tool.program),
-        "rules": tuple(RULES.get(name, ())),
-        "borrowed": {OWN: tuple(each for each in rule if each.name not in left)},
+        "rules": (*stated_rules(tool), *RULES.get(name, ())),
+        "borrowed": {OWN: tuple(each for each in shared if each.name not in left)},
         "is_written": False,
     }
     if tool.is_own:
-        own = {"emit": emit, "rules": tuple(rule), "problems": problems, "launched": launched}
+        own = {"emit": emit, "rules": shared, "problems": problems, "launched": launched}
     return Format(
         name=name,
         title=tool.title,

@@ -9,11 +9,11 @@ from typing import Any
 from planner.formats.adapters import LIGER
 from planner.formats.decision import decided_in
 from planner.formats.format import Located, ParsedConfig, SourceText, listed
-from planner.formats.settings import Settings, as_flag, decided, given, whole, word
+from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import content_of
 from planner.formats.trainer.mapping import DEEPSPEED, MESH, REPLICATED, section_of
-from planner.formats.trainer.tools import FrontEnd
+from planner.formats.trainer.tools import FrontEnd, is_meant, is_one_of
 from planner.formats.trainer.words import translated
 from planner.frameworks.registry import optimizer_names
 from planner.spec.training import (
@@ -29,14 +29,6 @@ from planner.spec.training import (
 VARIABLE = "PARALLELISM_CONFIG_"
 
 
-def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
-    """Return True if a value, or one of a list, is of a table; flags by any word for them."""
-    if isinstance(value, list):
-        return any(is_one_of(each, wanted) for each in value)
-    flags = [each for each in wanted if isinstance(each, bool)]
-    return value in wanted or as_flag(value) in flags
-
-
 def _any_of(settings: Settings, table: Mapping[str, Sequence[Any]]) -> bool:
     return any(is_one_of(given(settings, key), table[key]) for key in table)
 
@@ -45,14 +37,14 @@ def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     """Why plans say nothing of the memory and time of what a file starts."""
     for entry in tool.unpriced:
         place = settings.get(entry["key"])
-        if place and _is_unpriced(entry, place.value):
+        if place and is_meant(entry, place.value):
             yield f"{place.key} {str(place.value)[:60]}: {entry['why']}"
     if tool.is_own:
         return
     modes = tool.training["modes"]
     for key in tool.training["beyond"]:
         place = settings.get(key)
-        if place and _is_unpriced({}, place.value):
+        if place and is_meant({}, place.value):
             yield f"{place.key}: more than adapters of one rank is trained"
     yield from _unknown_modules(tool, settings)
     mode = _stated_mode(tool, settings)
@@ -75,19 +67,6 @@ def _unknown_modules(tool: FrontEnd, settings: Settings) -> Iterator[str]:
         for name in _names(settings, key):
             if not known & {*targets_named(name)} and not is_one_of(name, every):
                 yield f"{settings[key].key} {name[:60]}: no projection of a layer that plans know"
-
-
-def _is_unpriced(entry: Mapping[str, Any], value: object) -> bool:
-    """Return True if a value is in ``values``, not in ``other_than``, or, without them, given."""
-    if value in (None, ""):
-        return False
-    if "values" in entry:
-        return is_one_of(value, entry["values"])
-    if as_flag(value) is False:
-        return False
-    if "other_than" in entry:
-        return not is_one_of(value, entry["other_than"])
-    return value not in ([], {})
 
 
 def _stated_mode(tool: FrontEnd, settings: Settings) -> Located | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents.tree import load_own
+from planner.formats.settings import as_flag
 
 OWN = "trainer"
 
@@ -38,6 +39,9 @@ class FrontEnd:
     keys, or for these alone."""
     liger: Mapping[str, list[Any]]  # Values of keys after which the logits are never whole
     unpriced: Sequence[Mapping[str, Any]]
+    refused: Sequence[Mapping[str, Any]]
+    """Rules: values of ``keys`` (as those of ``unpriced``) that are refused, each where the values
+    of all keys ``beside`` them are as stated."""
     keys: str  # all that are the program's own
     frozen_in_16_bits_only: bool = False
     """Weights beside adapters are held as others would be; plans price them in 16 bits alone."""
@@ -84,3 +88,22 @@ def is_of(tool: FrontEnd, names: AbstractSet[str]) -> bool:
     """Return True if keys at the top of a file are those of a program."""
     has_all = any(names >= {*group} for group in tool.tells)
     return has_all and not names & {*tool.but_not}
+
+
+def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
+    """Return True if a value, or one of a list, is of a table; flags by any word for them."""
+    if isinstance(value, list):
+        return any(is_one_of(each, wanted) for each in value)
+    flags = [each for each in wanted if isinstance(each, bool)]
+    return value in wanted or as_flag(value) in flags
+
+
+def is_meant(entry: Mapping[str, Any], value: object) -> bool:
+    """Return True if a value is in ``values``, not in ``other_than``, or, without them, given."""
+    if "values" in entry:
+        return is_one_of(value, entry["values"])
+    if value in (None, "") or as_flag(value) is False:
+        return False
+    if "other_than" in entry:
+        return not is_one_of(value, entry["other_than"])
+    return value not in ([], {})
