@@ -91,12 +91,10 @@ def _mixture_problem(
         return "--train", text
     attention = TARGET_GROUPS["attention"]
     beyond = {*training.targets} - {*attention, *WHOLE}
-    if beyond == {*TARGETS[4:]} and model.family in kernels.bare_expert_families:
-        return "", ""
-    if beyond:
+    is_all = beyond == {*TARGETS[4:]}
+    if beyond and not (is_all and model.family in kernels.bare_expert_families):
         text = f"adapters of experts are not modelled: {model.name} is a mixture"
-        if beyond == {*TARGETS[4:]}:
-            text += ", and PEFT's all-linear reaches its experts"
+        text += ", and PEFT's all-linear reaches its experts" * is_all
         return "--lora-targets", f"{text}; allowed are attention, {', '.join(attention)}"
     return "", ""
 
@@ -149,13 +147,13 @@ def _parted(
 
 def _ends_problem(model: ModelSpec, training: Training, kernels: KernelTraits) -> str:
     """Return why embedding and head are not trained whole beside adapters; empty if they can be."""
-    if not {*training.targets} & {*WHOLE}:
-        return ""
-    if kernels.joins_adapters:
-        return "embedding and head stay frozen under Megatron-Bridge"
-    if model.tied_embeddings:
-        return f"embedding and head of {model.name} are one tensor"
-    return f"{model.name}'s positions are learned" if model.num_learned_positions else ""
+    refused = {
+        "embedding and head stay frozen under Megatron-Bridge": kernels.joins_adapters,
+        f"embedding and head of {model.name} are one tensor": model.tied_embeddings,
+        f"{model.name}'s positions are learned": model.num_learned_positions > 0,
+    }
+    is_meant = not {*WHOLE}.isdisjoint(training.targets)
+    return next((text for text, is_so in refused.items() if is_meant and is_so), "")
 
 
 def training_problem(

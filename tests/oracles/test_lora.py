@@ -14,19 +14,7 @@ import saved_tensors as sizes
 import torch
 from contexts import context_of, strategy_of
 from peft import LoraConfig, get_peft_model
-from transformers import (
-    AutoModelForCausalLM,
-    BitsAndBytesConfig,
-    FalconConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    GptOssConfig,
-    LlamaConfig,
-    MixtralConfig,
-    Phi3Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 from planner.catalog.models import load_model
 from planner.formats.adapters import FILE
@@ -144,35 +132,30 @@ def test_models_have_as_many_trained_parameters_as_peft_makes_or_are_refused(
     assert (made == trained) == (problem == "")
 
 
+KINDS = {name: name for name in ("mixtral", "qwen3", "gpt2", "falcon", "phi3")}
+KINDS |= {"gpt-oss": "gpt_oss", "pythia": "gpt_neox"}
+
+
 def of_shape(spec: ModelSpec) -> Any:
+    number = spec.moe.num_experts if spec.moe else 0
+    experts = {"num_experts": number, "num_local_experts": number} if number else {}
+    kind = KINDS.get(spec.family, "llama") + "_moe" * (spec.family == "qwen3" and bool(experts))
     shape = {
         "hidden_size": spec.hidden_size,
         "intermediate_size": spec.ffn_size,
+        "ffn_hidden_size": spec.ffn_size,
         "num_hidden_layers": spec.num_layers,
         "num_attention_heads": spec.num_heads,
         "num_key_value_heads": spec.num_kv_heads,
+        "num_kv_heads": spec.num_kv_heads,
+        "new_decoder_architecture": True,
         "head_dim": spec.head_dim,
         "vocab_size": spec.vocab_size,
+        "pad_token_id": 0,
     }
-    experts = spec.moe.num_experts if spec.moe else 0
-    configs: dict[str, Any] = {
-        "gpt-oss": lambda: GptOssConfig(**shape, num_local_experts=experts),
-        "mixtral": lambda: MixtralConfig(**shape, num_local_experts=experts),
-        "qwen3": lambda: Qwen3Config(**shape),
-        "gpt2": lambda: GPT2Config(n_embd=spec.hidden_size, n_layer=spec.num_layers),
-        "falcon": lambda: FalconConfig(
-            **{key: size for key, size in shape.items() if key != "head_dim"},
-            num_kv_heads=spec.num_kv_heads,
-            new_decoder_architecture=True,
-            ffn_hidden_size=spec.ffn_size,
-        ),
-        "phi3": lambda: Phi3Config(**shape, pad_token_id=0),
-        "pythia": lambda: GPTNeoXConfig(**shape),
-    }
-    config = configs.get(spec.family, lambda: LlamaConfig(**shape))()
-    if spec.family == "qwen3" and experts:
-        config = Qwen3MoeConfig(**shape, num_experts=experts)
-    return AutoModelForCausalLM.from_config(config)
+    if kind == "falcon":
+        del shape["head_dim"]
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape, **experts))
 
 
 @pytest.mark.parametrize("mode", ["lora", "qlora"])

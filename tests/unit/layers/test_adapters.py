@@ -143,57 +143,31 @@ def test_what_only_weight_gradients_need_is_dropped_and_adapters_keep_their_inpu
     assert frozen["adapters.down"].saved_bytes == 2.0 * TOKENS * (14336 + RANK)
 
 
+def lora(*targets: Target, rank: int = 8, mode: Mode = "lora") -> Training:
+    return Training(mode=mode, rank=rank, targets=targets)
+
+
+ONLY_ATTENTION = "is a mixture; allowed are attention, q, k, v, o"
+
+
 @pytest.mark.parametrize(
     ("model", "training", "option", "said"),
     [
-        ("llama3.1-8b", Training(mode="lora", rank=1024, targets=("k",)), "", ""),
-        (
-            "llama3.1-8b",
-            Training(mode="lora", rank=1025, targets=("q", "k")),
-            "--lora-rank",
-            "1025 given, allowed for llama3.1-8b is 1 to 1024",
-        ),
-        (
-            "nemotron-4-15b",
-            Training(mode="lora", rank=8, targets=("gate", "up")),
-            "--lora-targets",
-            "has no gate; allowed are all-linear, attention, mlp, q, k, v, o, up, down",
-        ),
-        ("nemotron-4-15b", Training(mode="lora", rank=8, targets=TARGETS), "", ""),
-        (
-            "mixtral-8x7b",
-            Training(mode="lora", rank=8, targets=TARGETS),
-            "--lora-targets",
-            "PEFT's all-linear reaches its experts; allowed are attention, q, k, v, o",
-        ),
-        (
-            "mixtral-8x7b",
-            Training(mode="qlora", rank=8, targets=TARGETS[:4]),
-            "--train",
-            "are not stored in 4 bits; allowed for mixtral-8x7b is full and lora",
-        ),
-        ("mixtral-8x7b", Training(mode="lora", rank=8, targets=TARGETS[:4]), "", ""),
-        ("gpt-oss-20b", Training(mode="lora", rank=8, targets=TARGETS), "", ""),
-        (
-            "gpt-oss-20b",
-            Training(mode="lora", rank=8, targets=("q", "up")),
-            "--lora-targets",
-            ": gpt-oss-20b is a mixture; allowed are attention, q, k, v, o",
-        ),
-        ("falcon-40b", Training(mode="lora", rank=8, targets=TARGETS[:4]), "", ""),
-        (
-            "falcon-40b",
-            Training(mode="lora", rank=8, targets=("q", "v")),
-            "--lora-targets",
-            "and, in any number, q,k,v, o, up, down",
-        ),
-        (
-            "llama3.2-1b",
-            Training(mode="lora", rank=8, targets=("q", "head")),
-            "--lora-targets",
-            "are one tensor; allowed are targets without embedding, head",
-        ),
+        ("llama3.1-8b", lora("k", rank=1024), "", ""),
+        ("llama3.1-8b", lora("q", "k", rank=1025), "--lora-rank", "for llama3.1-8b is 1 to 1024"),
+        ("nemotron-4-15b", lora("gate", "up"), "--lora-targets", "mlp, q, k, v, o, up, down"),
+        ("nemotron-4-15b", lora(*TARGETS), "", ""),
+        ("mixtral-8x7b", lora(*TARGETS), "--lora-targets", f"experts; {ONLY_ATTENTION[14:]}"),
+        ("mixtral-8x7b", lora(*TARGETS[:4], mode="qlora"), "--train", "is full and lora"),
+        ("mixtral-8x7b", lora(*TARGETS[:4]), "", ""),
         ("mixtral-8x7b", FULL, "", ""),
+        ("gpt-oss-20b", lora(*TARGETS), "", ""),
+        ("gpt-oss-20b", lora("q", "up"), "--lora-targets", f": gpt-oss-20b {ONLY_ATTENTION}"),
+        ("falcon-40b", lora(*TARGETS[:4]), "", ""),
+        ("falcon-40b", lora("q", "v"), "--lora-targets", "in any number, q,k,v, o, up, down"),
+        ("llama3.2-1b", lora("q", "head"), "--lora-targets", "targets without embedding, head"),
+        ("gpt2-small", lora(*TARGETS), "", ""),
+        ("phi-3-mini", lora("gate"), "--lora-targets", "q,k,v, o, gate,up, down"),
     ],
 )
 def test_what_a_model_cannot_be_trained_as_is_said_with_what_is_allowed(
@@ -205,14 +179,12 @@ def test_what_a_model_cannot_be_trained_as_is_said_with_what_is_allowed(
     assert message.endswith(said)
 
 
-def test_mixtures_have_no_adapters_where_projections_share_one() -> None:
-    training = Training(mode="lora", rank=8, targets=TARGETS[:4])
+def test_projections_of_one_product_are_targets_together_under_megatron_bridge() -> None:
     bridge = load_traits("megatron", "bridge").kernels
-    option, message = training_problem(load_model("mixtral-8x7b"), training, bridge)
-    assert option == "--train"
-    assert (
-        message == "lora of mixtures of experts is not modelled; allowed for mixtral-8x7b is full"
-    )
+    for targets, option in ((("q", "v", "up"), "--lora-targets"), (TARGETS[:3], ""), (TARGETS, "")):
+        assert training_problem(LLAMA, lora(*targets), bridge)[0] == option
+    _, message = training_problem(load_model("mixtral-8x7b"), lora(*TARGETS[:4]), bridge)
+    assert message.startswith("lora of mixtures of experts is not modelled; ")
 
 
 def test_a_mixture_with_adapters_trains_nothing_else() -> None:

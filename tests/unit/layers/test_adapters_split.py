@@ -1,7 +1,5 @@
 """Adapters of split matrices under Megatron-Bridge, by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from contexts import changed_traits, shape_of
@@ -9,16 +7,15 @@ from contexts import changed_traits, shape_of
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import PLACES, adapter_params, training_problem
+from planner.layers.adapters import PLACES, adapter_params
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
-from planner.spec.training import TARGET_GROUPS, TARGETS, Target, Training
+from planner.spec.training import TARGETS, Target, Training
 from planner.spec.traits import FrameworkTraits, traits_at_precision
 
 LLAMA = load_model("llama3-70b")
 RANK, TOKENS = 16, 1024.0
 HIDDEN, QKV, FFN = 8192, 8192 + 2 * 1024, 28672
-BRIDGE = load_traits("megatron", "bridge").kernels
 QKV_ONLY: tuple[Target, ...] = ("q", "k", "v")
 
 
@@ -165,16 +162,3 @@ def test_recomputing_an_mlp_repeats_the_adapters_in_it() -> None:
     assert {"adapters.mlp_up", "adapters.mlp_down"} <= set(repeated)
     assert "adapters.qkv" not in repeated
     assert not np.any(ops["adapters.mlp_down"].kept_bytes)
-
-
-def test_targets_are_whole_products() -> None:
-    training = Training(mode="lora", rank=RANK, targets=("q", "v", "up"))
-    option, message = training_problem(LLAMA, training, BRIDGE)
-    assert option == "--lora-targets"
-    assert message == (
-        "q,k,v have one adapter here; given q,v alone; allowed are all-linear, attention, mlp "
-        "and, in any number, q,k,v, o, gate,up, down"
-    )
-    for targets in TARGET_GROUPS.values():
-        whole = replace(training, targets=targets)
-        assert training_problem(LLAMA, whole, BRIDGE) == ("", "")

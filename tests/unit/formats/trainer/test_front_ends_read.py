@@ -42,6 +42,8 @@ dataset_name: stanfordnlp/imdb
 learning_rate: 0.0001
 {more}
 """
+GROUPED = "train_sampling_strategy: group_by_length"
+ZERO_3 = "deepspeed: {zero_optimization: {stage: 3}}"
 SWIFT = """\
 NPROC_PER_NODE=4 \\
 swift sft \\
@@ -94,32 +96,19 @@ def test_adapters_have_rank_targets_and_bits() -> None:
     assert plain.supposes == ("adapters of rank 8", "adapters on all linear layers")
 
 
+PEFT = "use_peft: true\ndtype: auto\nlora_target_modules: [c_attn, c_proj]"
+LORA = "adapter: lora\nlora_target_modules: [query_key_value]\nlora_modules_to_save: [embed_out]"
+JOINED = "model: a/b\ntuner_type: lora\ntarget_modules: [qkv_proj, gate_up_proj]"
+ENDS = "additional_target: embed_tokens,lm_head"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "targets"),
     [
-        (
-            "llamafactory",
-            FACTORY.format(mode="lora", more="additional_target: embed_tokens,lm_head"),
-            (*TARGETS, "embedding", "head"),
-        ),
-        (
-            "trl",
-            TRL.format(more="use_peft: true\ndtype: auto\nlora_target_modules: [c_attn, c_proj]"),
-            ("q", "k", "v", "o", "down"),
-        ),
-        (
-            "axolotl",
-            AXOLOTL.format(
-                more="adapter: lora\nlora_target_modules: [query_key_value]\n"
-                "lora_modules_to_save: [embed_out]"
-            ),
-            ("q", "k", "v", "head"),
-        ),
-        (
-            "ms-swift",
-            "model: a/b\ntuner_type: lora\ntarget_modules: [qkv_proj, gate_up_proj]",
-            ("q", "k", "v", "gate", "up"),
-        ),
+        ("llamafactory", FACTORY.format(mode="lora", more=ENDS), (*TARGETS, "embedding", "head")),
+        ("trl", TRL.format(more=PEFT), ("q", "k", "v", "o", "down")),
+        ("axolotl", AXOLOTL.format(more=LORA), ("q", "k", "v", "head")),
+        ("ms-swift", JOINED, ("q", "k", "v", "gate", "up")),
     ],
 )
 def test_modules_have_the_names_of_the_models_code(
@@ -207,35 +196,23 @@ def test_the_names_that_ms_swift_knows_stand_for_deepspeed_files(
     assert (found["zero_stage"], found.get("offload")) == (stage, offload)
 
 
-ON_HOST = ", offload_optimizer: {device: cpu}"
-
-
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "optimizer"),
     [
-        ("llamafactory", FACTORY.format(mode="lora", more="optim: paged_adamw_8bit")),
-        ("axolotl", AXOLOTL.format(more="adapter: lora")),
-        ("trl", TRL.format(more="use_peft: true\ndtype: bfloat16\noptim: adamw_bnb_8bit")),
+        ("llamafactory", FACTORY.format(mode="lora", more=ZERO_3), "adam"),
+        ("axolotl", AXOLOTL.format(more=f"adapter: qlora\n{ZERO_3}"), "adam-8bit-bitsandbytes"),
+        (
+            "trl",
+            TRL.format(more=f"use_peft: true\ndtype: auto\noptim: lion_8bit\n{ZERO_3}"),
+            "lion-8bit",
+        ),
     ],
 )
-@pytest.mark.parametrize(
-    ("more", "beside", "optimizer"),
-    [
-        ("", "", "adam-8bit-bitsandbytes"),
-        # Accelerate puts DeepSpeed's own in its place, unless it is told not to.
-        (ON_HOST, "", "adam"),
-        (ON_HOST, ", zero_force_ds_cpu_optimizer: false", "adam-8bit-bitsandbytes"),
-        ("", ", optimizer: {type: Lion}", "lion"),
-    ],
-)
-def test_adapters_under_deepspeed_are_priced_with_the_optimizer_that_runs(
-    name: str, text: str, more: str, beside: str, optimizer: str
-) -> None:
-    engine = f"deepspeed: {{zero_optimization: {{stage: 3{more}}}{beside}}}\n"
-    found = read(name, text + engine)
-    assert (found.unpriced, values(found)["optimizer"]) == ("", optimizer)
+def test_adapters_under_deepspeed_are_priced(name: str, text: str, optimizer: str) -> None:
+    found = read(name, text)
     assert found.training is not None
-    assert found.training.mode == "lora"
+    assert (found.unpriced, found.training.is_frozen) == ("", True)
+    assert values(found).get("optimizer", "adam") == optimizer
 
 
 def test_a_nearly_known_key_is_an_error_and_others_are_one_note() -> None:
@@ -283,71 +260,40 @@ def test_a_key_given_twice_is_an_error_where_the_loader_refuses_it(
     assert (finding.severity, finding.key) == (severity, "seed")
 
 
-def batching(name: str, text: str) -> tuple[object, str, int] | None:
-    found = read(name, text).batching
-    return (found.value, found.key, found.line) if found else None
+PADDED = ("padded", "packing_strategy")
+APART = AXOLOTL.replace("sample_packing: true", "sample_packing: false")
 
 
 @pytest.mark.parametrize(
-    ("more", "found"),
+    ("name", "text", "more", "found"),
     [
-        ("", ("padded", "packing_strategy", 0)),
-        ("packing: false", ("padded", "packing_strategy", 0)),
-        ("packing: true", ("packed", "packing", 4)),
-        ("packing: true\npacking_strategy: bfd", ("packed", "packing", 4)),
-        ("packing: true\npacking_strategy: wrapped", None),
-        ("packing_strategy: wrapped", ("padded", "packing_strategy", 0)),
-        ("padding_free: true", ("grouped", "padding_free", 4)),
-        (
-            "train_sampling_strategy: group_by_length",
-            ("grouped", "train_sampling_strategy", 4),
-        ),
-        ("train_sampling_strategy: random", ("padded", "packing_strategy", 0)),
+        ("trl", TRL, "", PADDED),
+        ("trl", TRL, "packing: false", PADDED),
+        ("trl", TRL, "packing: true", ("packed", "packing")),
+        ("trl", TRL, "packing: true\npacking_strategy: bfd", ("packed", "packing")),
+        ("trl", TRL, "packing: true\npacking_strategy: wrapped", None),
+        ("trl", TRL, "packing_strategy: wrapped", PADDED),
+        ("trl", TRL, "padding_free: true", ("grouped", "padding_free")),
+        ("trl", TRL, GROUPED, ("grouped", "train_sampling_strategy")),
+        ("trl", TRL, "train_sampling_strategy: random", PADDED),
+        ("llamafactory", FACTORY, "", ("padded", "neat_packing")),
+        ("llamafactory", FACTORY, "packing: true", None),
+        ("llamafactory", FACTORY, "packing: true\nneat_packing: true", ("packed", "neat_packing")),
+        ("llamafactory", FACTORY, "group_by_length: true", ("grouped", "group_by_length")),
+        ("axolotl", AXOLOTL, "", ("packed", "sample_packing")),
+        ("axolotl", APART, "", ("padded", "sample_packing")),
+        ("axolotl", APART, "group_by_length: true", ("grouped", "group_by_length")),
+        ("axolotl", APART, "pad_to_sequence_len: true", None),
+        ("ms-swift", SWIFT, "", ("padded", "packing")),
+        ("ms-swift", SWIFT, "--packing true", ("packed", "--packing")),
+        ("ms-swift", SWIFT, "--padding_free true", ("grouped", "--padding_free")),
+        ("ms-swift", SWIFT, "--group_by_length true", ("grouped", "--group_by_length")),
     ],
 )
-def test_trl_packs_groups_or_pads_documents(
-    more: str, found: tuple[object, str, int] | None
+def test_documents_are_packed_grouped_or_padded(
+    name: str, text: str, more: str, found: tuple[str, str] | None
 ) -> None:
-    assert batching("trl", TRL.format(more=more)) == found
-
-
-@pytest.mark.parametrize(
-    ("more", "kind"),
-    [
-        ("", "padded"),
-        ("packing: true", None),
-        ("packing: true\nneat_packing: true", "packed"),
-        ("group_by_length: true", "grouped"),
-    ],
-)
-def test_llama_factorys_documents_stay_apart_with_neat_packing_only(
-    more: str, kind: str | None
-) -> None:
-    found = batching("llamafactory", FACTORY.format(mode="full", more=more))
-    assert (found[0] if found else None) == kind
-
-
-def test_axolotls_sequences_are_packed_grouped_or_padded_to_the_longest_there_is() -> None:
-    text = AXOLOTL.format(more="")
-    assert batching("axolotl", text) == ("packed", "sample_packing", 6)
-    apart = text.replace("sample_packing: true", "sample_packing: false")
-    assert batching("axolotl", apart) == ("padded", "sample_packing", 0)
-    grouped = batching("axolotl", apart + "group_by_length: true\n")
-    assert grouped is not None
-    assert grouped[0] == "grouped"
-    assert batching("axolotl", apart + "pad_to_sequence_len: true\n") is None
-
-
-@pytest.mark.parametrize(
-    ("more", "kind"),
-    [
-        ("", "padded"),
-        ("--packing true", "packed"),
-        ("--padding_free true", "grouped"),
-        ("--group_by_length true", "grouped"),
-    ],
-)
-def test_ms_swift_packs_groups_or_pads_documents(more: str, kind: str) -> None:
-    found = read("ms-swift", SWIFT.format(more=more), "train.sh").batching
-    assert found is not None
-    assert found.value == kind
+    path = "train.sh" if text is SWIFT else "train.yaml"
+    batching = read(name, text.format(mode="full", more=more), path).batching
+    assert (batching and (batching.value, batching.key)) == found
+    assert not batching or (batching.line > 0) == (batching.value != "padded")

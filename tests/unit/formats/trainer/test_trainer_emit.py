@@ -61,14 +61,11 @@ def test_a_precision_that_is_off_is_not_brought_in(context: Context) -> None:
     assert written(context, fp16=True)["fp16"] is False
 
 
-def test_a_loss_in_chunks_is_asked_for_and_read_back(context: Context) -> None:
+def test_a_loss_in_chunks_is_asked_for_read_back_and_left_as_it_is(context: Context) -> None:
     traits = load_traits("accelerate", settings=LIGER)
     content = written(replace(context, traits=traits), per_device_train_batch_size=4, bf16=True)
     assert content["use_liger_kernel"] is True
     again = FORMAT.read(SourceText(path="t.json", text=json.dumps(content)))
     assert again.traits == LIGER
-
-
-def test_a_user_s_own_switch_of_the_loss_stays(context: Context) -> None:
-    content = written(context, per_device_train_batch_size=4, use_liger_kernel=True)
-    assert content["use_liger_kernel"] is True
+    own = written(context, per_device_train_batch_size=4, use_liger_kernel=True)
+    assert own["use_liger_kernel"] is True

@@ -14,6 +14,14 @@ def read(**arguments: Any) -> ParsedConfig:
     return FORMAT.read(SourceText(path="t.json", text=json.dumps(arguments, indent=1)))
 
 
+ON_HOST = {"offload_optimizer": {"device": "cpu"}}
+UNFORCED = {"zero_force_ds_cpu_optimizer": False}
+
+
+def zero(more: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"zero_optimization": {"stage": 3} | (more or {})}
+
+
 def decisions(**arguments: Any) -> dict[str, object]:
     return {name: each.value for name, each in read(**arguments).decisions.items()}
 
@@ -37,8 +45,7 @@ def test_old_and_new_forms_of_fsdp_decide_the_stage(fsdp: object, stage: int, of
 
 
 def test_deepspeed_in_the_file_decides() -> None:
-    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}}
-    found = decisions(deepspeed={"zero_optimization": zero}, gradient_accumulation_steps=4)
+    found = decisions(deepspeed=zero(ON_HOST), gradient_accumulation_steps=4)
     assert found["zero_stage"] == 3
     assert found["offload"] == "optimizer:host"
     assert found["num_micro_batches"] == 4
@@ -55,7 +62,13 @@ def test_deepspeed_in_another_file_is_not_guessed() -> None:
         ({"optim": "sgd", "optim_args": "momentum=0.9"}, "sgd-momentum"),
         ({"optim": "adamw_torch"}, "adam"),
         ({"optim": "adamw_8bit"}, "adam-8bit-bitsandbytes"),
+        ({"optim": "paged_adamw_8bit"}, "adam-8bit-bitsandbytes"),
         ({"optim": "lomo"}, None),
+        ({"optim": "adamw_8bit", "deepspeed": zero()}, "adam-8bit-bitsandbytes"),
+        # Accelerate puts DeepSpeed's own in its place, unless it is told not to.
+        ({"optim": "adamw_8bit", "deepspeed": zero(ON_HOST)}, "adam"),
+        ({"optim": "adamw_8bit", "deepspeed": zero(ON_HOST) | UNFORCED}, "adam-8bit-bitsandbytes"),
+        ({"optim": "adamw_8bit", "deepspeed": zero() | {"optimizer": {"type": "Lion"}}}, "lion"),
     ],
 )
 def test_optimizers_have_the_planner_s_names(
