@@ -4,15 +4,25 @@ One per folder with a module ``format.py``, and one per table of a front end.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module, resources
+from typing import NamedTuple
 
 from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.formats.format import Format, Hosts, SourceText
 from planner.formats.trainer.tools import tool_names
 from planner.spec.traits import FrameworkTraits
+
+
+class Program(NamedTuple):
+    """A row of ``programs.yaml``."""
+
+    name: str
+    ends: Sequence[str]
+    holds: str
+    like: str = ""
 
 
 @cache
@@ -65,47 +75,20 @@ def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
     return None
 
 
-# A program, and what its files alone hold, by how the names of these end.
-_PROGRAMS = {
-    (".yaml", ".yml", ".json"): {
-        "Megatron-LM in YAML (--yaml-cfg)": (
-            r"\A(?=[\s\S]*^language_model:)(?=[\s\S]*^model_parallel:)"
-        ),
-        "Megatron-LM in YAML (MODEL_ARGS)": (
-            r"^MODEL_ARGS:[^\n]*$(?=(?:\n[ \t]*(?:#[^\n]*)?$)*\n[ \t]+['\"]?--)"
-        ),
-        "GPT-NeoX": (
-            r"^\s*[\"'](pipe.parallel.size|model.parallel.size|pos.emb|attention.config|data.impl"
-            r"|lr.decay.iters|text.gen.type|mock.run)[\"']\s*:"
-        ),
-        "LLaMA-Factory 1.0": r"\A(?=[\s\S]*^train_dataset:)(?=[\s\S]*^model:)",
-        "NeMo-RL": r"\A(?=[\s\S]*^policy:)(?=[\s\S]*^\s+(megatron_cfg|dtensor_cfg):)",
-        "NeMo-Automodel": r"\bnemo_automodel\.\w|^recipe:\s*\n?\s*(_target_|Train)",
-        "NeMo 2": r"\b_target_:\s*nemo\.(collections\.llm|lightning)\.",
-        "NeMo 1.x": (
-            r"^(trainer|exp_manager|run|defaults|model):(?=[\s\S]*^\s+(micro_batch_size"
-            r"|tensor_model_parallel_size|model_parallel_size|trainer_configs|num_nodes):)"
-        ),
-        "verl": r"^actor_rollout_ref:",
-    },
-    (".sh", ".slurm", ".sbatch"): {
-        "verl": r"^[^#\n]*\b(verl[./](trainer|experimental|recipe)|recipe[./]\w+)[./]\w",
-        "OpenRLHF": r"^[^#\n]*\bopenrlhf[./]cli[./]train_",
-        "Megatron-SWIFT": r"^\s*megatron (sft|pt|rlhf)\b",
-        "TRL's trainers for preferences": r"^[^#\n]*\btrl (dpo|grpo|kto|reward|rloo) ",
-    },
-}
+@cache
+def programs() -> tuple[Program, ...]:
+    """Every row of ``programs.yaml``."""
+    return tuple(Program(**row) for row in load_own(__package__, "programs.yaml"))
 
 
-def program_of(source: SourceText) -> str:
-    """The program whose configuration a file is; empty where that is not known."""
-    # Configurations of other programs are named and not taken for something else.
-    for ends, patterns in _PROGRAMS.items():
-        if source.path.lower().endswith(ends):
-            for name, pattern in patterns.items():
-                if re.search(pattern, source.text, re.MULTILINE):
-                    return name
-    return ""
+def program_of(source: SourceText) -> Program | None:
+    """The program that is not covered whose configuration a file is; None: none that is known."""
+    # They are named lest their files are taken for something else.
+    path = source.path.lower()
+    for each in programs():
+        if path.endswith(tuple(each.ends)) and re.search(each.holds, source.text, re.MULTILINE):
+            return each
+    return None
 
 
 @cache

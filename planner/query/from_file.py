@@ -138,8 +138,7 @@ def format_of(source: SourceText, name: str) -> Format:
     """The format of a file; InputError where it is broken JSON or YAML, or of none or several."""
     if name != AUTO:
         return formats.load_format(name)
-    program = program_of(source).lower()
-    found = [each for each in formats.recognised(source) if program in ("", each.name)]
+    found = [] if program_of(source) else formats.recognised(source)
     if not found:
         raise UnrecognisedError(_why_unknown(source))
     if len(found) > 1:
@@ -152,7 +151,10 @@ def format_of(source: SourceText, name: str) -> Format:
 def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     """Return what is wrong with a file of no format: broken JSON or YAML comes first."""
     if program := program_of(source):
-        message = f"is a configuration of {program}, which is not covered"
+        message = f"is a configuration of {program.name}, which is not covered"
+        if program.like:
+            message += f"; its layout as options is: planner explain MODEL CLUSTER {program.like} "
+            message += "--tp ... --pp ..."
         return InputError.single(source.path, "file", message).problems
     try:
         if source.text.lstrip().startswith("{"):
@@ -161,11 +163,9 @@ def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
             compose(source.path, source.text)
     except InputError as error:
         return error.problems
-    known = "; ".join(
-        f"{name}: {formats.load_format(name).title}" for name in formats.format_names()
-    )
-    message = f"is of no known format; those are plan: a file written by --save; {known}"
-    return InputError.single(source.path, "file", message.removesuffix("; ")).problems
+    known = ", ".join(formats.format_names())
+    message = f"is of no known format, or starts no training; known are plan files, {known}"
+    return InputError.single(source.path, "file", message).problems
 
 
 def with_model(reading: ParsedConfig) -> ParsedConfig:

@@ -138,8 +138,8 @@ def test_a_file_of_no_format_says_which_there_are(check_demo: Check, tmp_path: P
     (tmp_path / "a").write_text("hello")
     result = check_file(str(tmp_path / "a"), Request())
     assert "is of no known format" in result.findings[0].message
-    assert "demo: the demo format, a key and a value per line" in result.findings[0].message
-    assert "plan: " in result.findings[0].message
+    assert "known are plan files, " in result.findings[0].message
+    assert "demo" in result.findings[0].message
 
 
 def test_a_file_of_several_formats_asks_for_one(

@@ -13,6 +13,8 @@ from planner.check.result import FileResult
 from planner.formats.format import SourceText
 from planner.formats.megatron.format import read
 from planner.formats.megatron.model import described
+from planner.formats.registry import Program, programs
+from planner.frameworks.registry import load_traits
 from planner.query.from_file import Request
 from planner.query.values import Values, model_mismatches
 
@@ -198,12 +200,32 @@ def test_without_a_model_contradictions_are_found_and_memory_is_not_looked_at(ch
         ),
         ("MODEL_ARGS:\n  # words\n  --num-layers: 2\n  --bf16: true\n", "Megatron-LM in YAML"),
         ("actor_rollout_ref:\n  model:\n    path: a/b\n", "verl"),
+        (
+            "model:\n  dtype: bfloat16\nparallelism:\n  tp: 2\ntokens:\n  micro_batch_size: 2\n",
+            "nanotron, which is not covered; its layout as options is: planner explain MODEL "
+            "CLUSTER --framework megatron --profile nanotron",
+        ),
+        (
+            "modules:\n  pre_trainer:\n    overrides:\n      micro_batch_size: 2\n",
+            "Primus, which is not covered; its layout as options is: planner explain MODEL "
+            "CLUSTER --framework megatron --profile primus",
+        ),
+        ("base_config: base.yml\nper_device_batch_size: 4\n", "profile maxtext"),
+        ("model:\n  _component_: torchtune.models.llama3.llama3_8b\n", "profile torchtune"),
     ],
 )
 def test_other_programs_are_named(check: Check, text: str, program: str) -> None:
     result = check(text.replace(", ", ",\n").replace("{", "{\n"), name="a.yml")
-    assert program in result.findings[0].message
+    assert f"is a configuration of {program}" in result.findings[0].message or (
+        f"--{program}" in result.findings[0].message
+    )
     assert not result.is_recognised
+
+
+@pytest.mark.parametrize("program", [each for each in programs() if each.like])
+def test_programs_are_priced_by_a_profile_that_exists(program: Program) -> None:
+    _, framework, _, profile = [*program.like.split(), "--profile", "current"][:4]
+    assert load_traits(framework, profile).name == framework
 
 
 @pytest.mark.parametrize(
@@ -212,11 +234,13 @@ def test_other_programs_are_named(check: Check, text: str, program: str) -> None
         ("python3 -m verl.trainer.main_ppo data.train_batch_size=8", "verl"),
         ("torchrun recipe/dapo/main_dapo.py data.train_batch_size=8", "verl"),
         ("deepspeed --module openrlhf.cli.train_dpo --max_len 2048", "OpenRLHF"),
+        ("python3 -m MaxText.train configs/base.yml steps=5 per_device_batch_size=1", "MaxText"),
+        ("EXP=examples/megatron/llama3_8B.yaml bash examples/run_pretrain.sh", "Primus"),
+        ("torchrun --nproc-per-node 8 run_train.py --config-file tiny.yaml", "nanotron"),
+        ("torchrun pretrain_gpt.py --num_layers 24 --num_attention_heads 16", "Megatron-LLM"),
     ],
 )
-def test_programs_of_reinforcement_learning_are_named(
-    check: Check, words: str, program: str
-) -> None:
+def test_programs_of_scripts_are_named(check: Check, words: str, program: str) -> None:
     result = check(words, name="a.sh")
     assert f"configuration of {program}, which is not covered" in result.findings[0].message
     assert not result.is_recognised
