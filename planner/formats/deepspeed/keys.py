@@ -18,6 +18,7 @@ STAGE, HPZ = f"{ZERO}.stage", f"{ZERO}.zero_hpz_partition_size"
 RATIO = f"{ZERO}.offload_optimizer.ratio"
 OLD_SWITCHES = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_param"}
 TP, PP, SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_parallel_size"
+TP_SIZES = ("tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size")
 EP_ON, EP = "expert_parallel.enabled", "expert_parallel.autoep_size"
 SCRIPT_TP, LENGTH = f"{SCRIPT}.tensor_parallel_size", f"{SCRIPT}.sequence_length"
 LAYERS = f"{SCRIPT}.layers_per_stage"

@@ -293,9 +293,17 @@ def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
     """tensor_parallel.tp.tp_size is autotp_size."""
     if file.autotp == 1:
         return []
-    allowed = (None, 1, file.autotp)
-    sizes = ("tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size")
-    return [key for key in sizes if file.size(key) not in allowed]
+    return [key for key in keys.TP_SIZES if file.size(key) not in (None, 1, file.autotp)]
+
+
+@rule.unenforced("deepspeed/runtime/engine.py (0.19.8) reads none of them", severity="warning")
+def sizes_take_effect(file: DeepspeedView) -> Violations:
+    """A size is one that the engine acts on: autotp_size, autoep_size of enabled experts."""
+    for key in keys.TP_SIZES:
+        if file.autotp == 1 and (file.size(key) or 1) > 1:
+            yield key, f"without effect in 0.19.8: {keys.TP} splits layers; given {file[key]}"
+    if file.autoep > 1 and file[keys.EP_ON] is not True:
+        yield keys.EP, f"without effect in 0.19.8 where {keys.EP_ON} is not true"
 
 
 rule.unenforced(

@@ -5,7 +5,8 @@ Writes a plan as ``megatron.args``, one option per line, or into a script or arg
 ``elsewhere.csv`` lists options that 0.19.2 does not have: those of other releases (core 0.4 to the
 main branch of August 2026, megatron/training/arguments.py and megatron/post_training/arguments.py)
 and of Megatron-DeepSpeed, DeepSpeed's and BigScience's, each with what says the same in 0.19.2
-where something does; and those of ModelOpt, which Megatron-LM's scripts take where it is installed.
+where something does; those of ModelOpt, which Megatron-LM's scripts take where it is installed; and
+of what MindSpeed and MindSpeed-LLM add (features_manager/ of both), what no other program has.
 """
 
 import csv
@@ -153,6 +154,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
 # Key of the training script among the settings of a launch script.
 SCRIPT = "script"
 RELEASE, ADDED = "release", "ModelOpt"
+# It patches Megatron-Core, whose options and rules hold beside its own.
+MINDSPEED = "MindSpeed"
 
 
 def recognise(source: SourceText) -> bool:
@@ -233,7 +236,8 @@ def read(source: SourceText) -> ParsedConfig:
         reader.settings[HIDDEN] = reader.placed(hidden[0])
     script = arguments.program.text if arguments.program else ""
     foreign = [each for each in options if each.name not in known and not each.word.unknown]
-    if fork := _report_unknown(reader, foreign, script):
+    fork = _report_unknown(reader, foreign, script)
+    if fork not in ("", MINDSPEED):
         # Of a file for another Megatron nothing is said but that.
         said = tuple(one for one in reader.findings if one.kind == "made_for")
         return ParsedConfig(
@@ -250,15 +254,18 @@ def read(source: SourceText) -> ParsedConfig:
     if arguments.program is not None:
         place = reader.placed(Entry(name=SCRIPT, word=arguments.program), script)
         reader.settings[SCRIPT] = place
-    is_own = is_own_script(script)
+    is_own = is_own_script(script) and not fork
+    decisions = decisions_of(reader.settings, processes(launched))
+    if fork:
+        decisions["profile"] = Located(value=MINDSPEED.lower(), key=SCRIPT)
     return ParsedConfig(
         format=NAME,
         path=source.path,
         settings=reader.settings,
-        decisions=decisions_of(reader.settings, processes(launched)),
+        decisions=decisions,
         findings=tuple(reader.findings),
         left_open=left_open(reader.settings) | open_processes(reader.settings),
-        run_by="" if is_own else script.rpartition("/")[2],
+        run_by=fork or ("" if is_own else script.rpartition("/")[2]),
         own_model=described(reader.settings) if is_own else None,
         traits=tuple(traits_of(reader.settings)),
     )
@@ -289,6 +296,10 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
     if there:
         forks = {elsewhere[name][0] for name in there} - {RELEASE}
         fork = min(forks, default=f"another release of Megatron-LM than {VERSION}")
+        if MINDSPEED in forks:
+            message = f"is for {MINDSPEED}, read by its profile; not looked into: {shown}"
+            reader.report(first[there[0]], "made_for", message, "note")
+            return MINDSPEED
         new = {name: elsewhere[name][1] for name in there}
         instead = [f"{name} is {option} today" for name, option in new.items() if option]
         hint = f" ({listed(instead)})" if instead else ""

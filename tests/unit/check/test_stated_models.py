@@ -110,6 +110,18 @@ def test_a_fork_is_one_note(check: Check) -> None:
     assert "Megatron-DeepSpeed" in found[0].message
 
 
+@pytest.mark.parametrize(
+    ("more", "profile"),
+    [("--use-fused-swiglu --tokenizer-name-or-path a", "mindspeed"), ("", "current")],
+)
+def test_mindspeed_is_read_as_megatron_by_its_profile(more: str, profile: str) -> None:
+    text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {LLAMA} {more}"
+    reading = read(SourceText(path="a.sh", text=text))
+    assert reading.decisions["micro_batch"].value == 1
+    assert Values(reading).given("profile") == (None if profile == "current" else profile)
+    assert reading.run_by == ("MindSpeed" if more else "")
+
+
 def test_options_of_modelopt_are_no_fork(check: Check) -> None:
     result = check(f"pretrain_gpt.py {LLAMA} --enable-gpt-oss")
     assert not errors(result)
@@ -202,14 +214,10 @@ def test_without_a_model_contradictions_are_found_and_memory_is_not_looked_at(ch
         ("actor_rollout_ref:\n  model:\n    path: a/b\n", "verl"),
         (
             "model:\n  dtype: bfloat16\nparallelism:\n  tp: 2\ntokens:\n  micro_batch_size: 2\n",
-            "nanotron, which is not covered; its layout as options is: planner explain MODEL "
-            "CLUSTER --framework megatron --profile nanotron",
+            "nanotron, which is not covered; its layout as options is: planner explain MODEL ",
         ),
-        (
-            "modules:\n  pre_trainer:\n    overrides:\n      micro_batch_size: 2\n",
-            "Primus, which is not covered; its layout as options is: planner explain MODEL "
-            "CLUSTER --framework megatron --profile primus",
-        ),
+        ("parallelism:\n  tp: 2\nmodel: {}\ntokens: {}\n", "profile nanotron"),
+        ("modules:\n  pre_trainer:\n    overrides: {}\n", "profile primus"),
         ("base_config: base.yml\nper_device_batch_size: 4\n", "profile maxtext"),
         ("model:\n  _component_: torchtune.models.llama3.llama3_8b\n", "profile torchtune"),
     ],

@@ -40,3 +40,18 @@ def test_a_removed_key_comes_with_what_stands_for_it() -> None:
 def test_an_optimizer_of_an_older_release_is_called_removed(kind: str) -> None:
     (message,) = said("optimizer_is_known", {"optimizer": {"type": kind}})
     assert message.startswith(f"DeepSpeed removed {kind}; ")
+
+
+@pytest.mark.parametrize(
+    ("section", "sizes", "words"),
+    [
+        ("tensor_parallel", {"tp": {"tp_size": 4}}, ["autotp_size splits layers; given 4"]),
+        ("tensor_parallel", {"autotp_size": 4, "tp": {"tp_size": 4}}, []),
+        ("expert_parallel", {"autoep_size": 8}, ["where expert_parallel.enabled is not true"]),
+    ],
+)
+def test_sizes_without_effect(section: str, sizes: dict[str, Any], words: list[str]) -> None:
+    found = said("sizes_take_effect", {"train_batch_size": 16, section: sizes})
+    assert [message.endswith(word) for message, word in zip(found, words, strict=True)] == (
+        [True] * len(words)
+    )
