@@ -46,6 +46,7 @@ from planner.formats.format import (
     Located,
     OutputFile,
     ParsedConfig,
+    Severity,
     SourceText,
 )
 from planner.formats.settings import (
@@ -150,8 +151,11 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
         if not wrong.allowed:
             *above, name = wrong.path
             hint = _hint(above, name, wrong.schema["properties"])
-            message = f"unknown key of {'.'.join(above) or 'the file'}; {hint}"
-            yield finding_at("accelerate.unknown_key", path, place, message)
+            # Below the top Accelerate makes arguments of whatever is given, and reads its own.
+            told = f"{'.'.join(above)}, which Accelerate ignores" if above else "the file"
+            message = f"unknown key of {told}; {hint}"
+            severity: Severity = "warning" if above else "error"
+            yield finding_at("accelerate.unknown_key", path, place, message, severity)
         elif not _is_read(wrong.value, wrong.schema["type"][0]):
             message = f"given {brief(place.value)}; {wrong.allowed}"
             yield finding_at("accelerate.bad_value", path, place, message)

@@ -6,7 +6,8 @@ Writes a plan as ``megatron.args``, one option per line, or into a script or arg
 main branch of August 2026, megatron/training/arguments.py and megatron/post_training/arguments.py)
 and of Megatron-DeepSpeed, DeepSpeed's and BigScience's, each with what says the same in 0.19.2
 where something does; those of ModelOpt, which Megatron-LM's scripts take where it is installed; and
-of what MindSpeed and MindSpeed-LLM add (features_manager/ of both), what no other program has.
+what no other program has of the options that MindSpeed with MindSpeed-LLM (features_manager/ of
+both) and Swiss AI (megatron/training/arguments.py of swiss-ai/Megatron-LM) add.
 """
 
 import csv
@@ -72,6 +73,7 @@ from planner.formats.shell.launch import (
     variables,
 )
 from planner.formats.shell.word import Command, Word, branch_places, split_words
+from planner.frameworks.registry import CURRENT
 from planner.spec.strategy import Strategy
 from planner.spelling import alike, did_you_mean
 from planner.units import ceil_div
@@ -154,8 +156,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
 # Key of the training script among the settings of a launch script.
 SCRIPT = "script"
 RELEASE, ADDED = "release", "ModelOpt"
-# It patches Megatron-Core, whose options and rules hold beside its own.
-MINDSPEED = "MindSpeed"
+# What adds to Megatron-LM, whose options hold beside its own, and the profile of its figures.
+ADDING = {"MindSpeed": "mindspeed", "Swiss AI's Megatron-LM": CURRENT}
 
 
 def recognise(source: SourceText) -> bool:
@@ -237,7 +239,7 @@ def read(source: SourceText) -> ParsedConfig:
     script = arguments.program.text if arguments.program else ""
     foreign = [each for each in options if each.name not in known and not each.word.unknown]
     fork = _report_unknown(reader, foreign, script)
-    if fork not in ("", MINDSPEED):
+    if fork and fork not in ADDING:
         # Of a file for another Megatron nothing is said but that.
         said = tuple(one for one in reader.findings if one.kind == "made_for")
         return ParsedConfig(
@@ -254,10 +256,10 @@ def read(source: SourceText) -> ParsedConfig:
     if arguments.program is not None:
         place = reader.placed(Entry(name=SCRIPT, word=arguments.program), script)
         reader.settings[SCRIPT] = place
-    is_own = is_own_script(script) and not fork
+    is_own = is_own_script(script) and ADDING.get(fork, CURRENT) == CURRENT
     decisions = decisions_of(reader.settings, processes(launched))
-    if fork:
-        decisions["profile"] = Located(value=MINDSPEED.lower(), key=SCRIPT)
+    if fork and ADDING[fork] != CURRENT:
+        decisions["profile"] = Located(value=ADDING[fork], key=SCRIPT)
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -296,10 +298,10 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
     if there:
         forks = {elsewhere[name][0] for name in there} - {RELEASE}
         fork = min(forks, default=f"another release of Megatron-LM than {VERSION}")
-        if MINDSPEED in forks:
-            message = f"is for {MINDSPEED}, read by its profile; not looked into: {shown}"
+        for adding in sorted(ADDING.keys() & forks):
+            message = f"is for {adding}, read as Megatron-LM's; not looked into: {shown}"
             reader.report(first[there[0]], "made_for", message, "note")
-            return MINDSPEED
+            return adding
         new = {name: elsewhere[name][1] for name in there}
         instead = [f"{name} is {option} today" for name, option in new.items() if option]
         hint = f" ({listed(instead)})" if instead else ""

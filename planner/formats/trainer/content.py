@@ -30,7 +30,7 @@ _TWICE = f"given twice; {_LAST}"
 
 
 class OutsideError(InputError):
-    """A file that is not to be read: it lies outside."""
+    """A file that lies outside, or may: where the job is started from is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +277,9 @@ def source_named(source: SourceText, name: Located) -> SourceText:
         raise OutsideError.single(path, where, f"{message} and is not read")
     looked = f"looked in {_shown(folders[0])}" + " and above" * (len(folders) > 1)
     message = f"{name.key} names {text[:80]}, which is not there; {looked}"
-    raise InputError.single(path, where, message)
+    # Of a file that lies alone the project's own folder is not known.
+    kind = InputError if len(folders) > 1 else OutsideError
+    raise kind.single(path, where, message)
 
 
 def _folders_of(path: str) -> list[Path]:

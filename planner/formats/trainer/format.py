@@ -28,7 +28,14 @@ from planner.formats.format import (
 )
 from planner.formats.settings import Settings, given, path_of
 from planner.formats.trainer import keys
-from planner.formats.trainer.content import FILES, content_of, is_json, is_script, names_in
+from planner.formats.trainer.content import (
+    FILES,
+    OutsideError,
+    content_of,
+    is_json,
+    is_script,
+    names_in,
+)
 from planner.formats.trainer.mapping import (
     DEEPSPEED,
     SECTIONS,
@@ -63,7 +70,10 @@ def recognise(source: SourceText, tool: FrontEnd) -> bool:
     """Return True if a file, from its keys, or a command in it, is the program's."""
     if is_script(source, tool):
         with suppress(InputError):
-            is_read = bool(content_of(source, tool).names)
+            try:
+                is_read = bool(content_of(source, tool).names)
+            except OutsideError:
+                return True  # a command of the program, whose file is not there
             others = (load_tool(name) for name in tool_names() if tool.is_own)
             return is_read and not any(recognise(source, other) for other in others)
         return False

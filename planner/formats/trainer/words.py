@@ -141,6 +141,7 @@ def _take_accelerate(made: Translation, content: Content) -> None:
         return
     source = made.file_at(place)
     if source is None:
+        made.launched["zero_stage"] = replace(place, value=None)
         return
     reading = read_accelerate(source)
     made.named.append(reading)
