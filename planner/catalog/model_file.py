@@ -74,6 +74,9 @@ class ModelFile(Strict):
     parallel_block: bool = False
     position: Position = "rope"
     scaled_rotary: bool = False
+    rotary_base: Annotated[float, Field(ge=0)] = 0.0
+    rotary_factor: Annotated[float, Field(ge=1)] = 1.0
+    norm_eps: Annotated[float, Field(ge=0, lt=1)] = 0.0
     num_learned_positions: Tokens | None = None
     sliding_window: Annotated[int, Field(ge=0, le=MAX_SEQ_LEN)] = 0
     full_attention_step: LayersOrNone = 0

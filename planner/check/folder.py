@@ -13,7 +13,7 @@ from planner.formats.format import Finding, SourceText, read_source
 from planner.formats.shell.launch import launcher_settings, processes, variables
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
-from planner.query.from_file import Request, Software
+from planner.query.from_file import AUTO, Request, Software, format_of
 
 
 def check_folder(path: str, request: Request) -> list[FileResult]:
@@ -22,6 +22,33 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     GPUs and variables are those of the launch script, model, cluster, batch and profile those of
     the plan, where the request names none.
     """
+    sources, request = _completed(path, request)
+    results = [check_file(source.path, request) for source in sources]
+    known = [each for each in results if each.is_recognised]
+    if known:
+        return known
+    message = "no file of the folder is of a known format"
+    nothing = Finding(rule=UNREADABLE, severity="error", message=message, path=path)
+    return [FileResult(path=path, findings=(nothing,), is_recognised=False)]
+
+
+def configuration_in(path: str, request: Request) -> tuple[str, Request]:
+    """The one configuration of a folder, and the request as ``check_folder`` completes it."""
+    sources, request = _completed(path, request)
+    found = list[str]()
+    for source in sources:
+        with suppress(InputError):
+            if not is_plan_file(source) and format_of(source, AUTO):
+                found.append(source.path)
+    if len(found) != 1:
+        names = ", ".join(Path(name).name for name in found) or "none"
+        message = f"one configuration is repaired at a time; the folder holds {names}"
+        raise InputError.single(path, "--fix", message)
+    return found[0], request
+
+
+def _completed(path: str, request: Request) -> tuple[list[SourceText], Request]:
+    """The texts of a folder, and the request with what its launch script and its plan say."""
     sources = []
     for each in sorted(Path(path).iterdir()):
         if is_file(each) and not each.name.startswith("."):
@@ -32,13 +59,7 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
             request = _launched(source, request)
     for source in (each for each in sources if is_plan_file(each)):
         request = _planned(source, request)
-    results = [check_file(source.path, request) for source in sources]
-    known = [each for each in results if each.is_recognised]
-    if known:
-        return known
-    message = "no file of the folder is of a known format"
-    nothing = Finding(rule=UNREADABLE, severity="error", message=message, path=path)
-    return [FileResult(path=path, findings=(nothing,), is_recognised=False)]
+    return sources, request
 
 
 def _launched(source: SourceText, request: Request) -> Request:

@@ -56,7 +56,7 @@ def check(
 ) -> "Shown":
     """``planner check``: exits with 1 where something is as severe as --fail-on."""
     from planner.check.check import check_file
-    from planner.check.folder import check_folder
+    from planner.check.folder import check_folder, configuration_in
     from planner.check.result import exit_code
     from planner.report.document import Shown
     from planner.report.findings import RENDERERS, check_document, print_findings
@@ -68,8 +68,11 @@ def check(
     request_for = partial(request_of, said, fail_on=fail_on, with_advice=advice)
     if fix:
         _check_fix(files, output_format)
-        path = Path(files[0])
-        return _fixed(path, request_for(files[0]), said, path if apply else out, progress)
+        name, request = files[0], request_for(files[0])
+        if Path(name).is_dir():
+            name, request = configuration_in(name, request_for(f"{name}/plan.yaml"))
+        path = Path(name)
+        return _fixed(path, request, said, path if apply else out, progress)
     results = []
     for number, name in enumerate(files):
         progress(f"checking {name}", number / len(files))
@@ -104,8 +107,6 @@ def _check_fix(files: list[str], form: str) -> None:
         fail("--fix", text + str(len(files)))
     if form not in ("text", "json"):
         fail("--format", f"{form} is of findings; with --fix it is text or json")
-    if Path(files[0]).is_dir():
-        fail("--fix", f"changes files, one at a time; {files[0]} is a folder")
 
 
 def request_of(

@@ -4,6 +4,7 @@ A format is a folder ``planner/formats/NAME/`` with a module ``format.py`` that 
 ``FORMAT``. Nothing outside the folder knows its keys.
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -224,6 +225,12 @@ class Emitted:
     command: tuple[str, ...]
     """Script and arguments that every process runs, after the launcher's own words. A word that the
     user must fill in is an environment variable in braces, ``${TRAIN_SCRIPT}``."""
+    arguments: str = ""
+    """The file among these whose words, quoted as a shell's, end the command."""
+    run: tuple[str, ...] = ()
+    """Words before these that no plan decides: data, tokenizer, learning rate, iterations."""
+    mock: tuple[str, ...] = ()
+    """Words in place of ``run`` that start it as it is, on made-up data; empty: there are none."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that every process needs."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -238,6 +245,19 @@ class Emitted:
     """Words that start one node's processes in place of torchrun, such as ``accelerate launch``.
     They are run on every node and may use ``${NNODES}``, ``${NPROC_PER_NODE}``, ``${NODE_RANK}``,
     ``${MASTER_ADDR}`` and ``${MASTER_PORT}``, which launchers set."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The whole command, the words of the file in it."""
+        texts = {file.name: file.text for file in self.files}
+        return (*self.command, *self.run, *shlex.split(texts.get(self.arguments, "")))
+
+    @property
+    def of_run(self) -> Mapping[str, str]:
+        """Variables that only the words of the run need."""
+        needed = " ".join(self.command)
+        names = [name for name in self.variables if f"${{{name}}}" in " ".join(self.run)]
+        return {name: self.variables[name] for name in names if f"${{{name}}}" not in needed}
 
 
 # Of a file that a launcher takes beside a configuration: accelerators by host, and what is wrong.

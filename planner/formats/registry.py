@@ -62,8 +62,16 @@ def format_of(traits: FrameworkTraits) -> Format:
     return next(can, own)
 
 
+def words_file(source: SourceText) -> str:
+    """The file whose words a script reads, ``eval "words=($(< FILE))"``; empty: none."""
+    found = re.search(r"=\(\$\(<\s*([\w.-]+)\s*\)\)", source.text)
+    return found[1] if found else ""
+
+
 def recognised(source: SourceText) -> list[Format]:
-    """All formats that take the file for theirs."""
+    """All formats that take the file for theirs; none of a script whose words stand elsewhere."""
+    if words_file(source):
+        return []
     return [each for each in map(load_format, format_names()) if each.recognise(source)]
 
 

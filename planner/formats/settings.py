@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from planner.documents.tree import Duplicate
+from planner.documents.tree import Duplicate, load_own
 from planner.formats.format import Finding, Located, Severity
 
 Settings = Mapping[str, Located]
@@ -14,6 +14,13 @@ _FLAGS = {
     **dict.fromkeys(("y", "yes", "t", "true", "on", "1"), True),
     **dict.fromkeys(("n", "no", "f", "false", "off", "0"), False),
 }
+
+
+def model_named(name: str, place: Located) -> Located | None:
+    """The catalog's model that a config or a recipe of this name trains; None where unknown."""
+    table: Mapping[str, str] = load_own(__package__, "named_models.yaml")
+    fits = [key for key in table if f"{name}_".startswith(f"{key}_")]
+    return replace(place, value=table[max(fits, key=len)]) if fits else None
 
 
 def as_flag(value: object) -> bool | None:

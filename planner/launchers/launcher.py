@@ -30,6 +30,8 @@ MOST_PER_HOST = 16
 MAX_NAME = 40
 # What every script sets before it starts the processes; words may use them in braces.
 LAUNCH_VARIABLES = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+# Set to 1: what the plan does not decide is made up.
+MOCK = "MOCK"
 SCRIPT = "launch.sh"
 BATCH_SCRIPT = "launch.sbatch"
 RUNTIME = "torch-distributed"
@@ -88,6 +90,10 @@ def user_variables(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: what for name, what in variables.items() if name not in LAUNCH_VARIABLES}
 
 
+def _variable_names(emitted: Emitted) -> list[str]:
+    return [*user_variables(emitted.variables), *([MOCK] if emitted.mock else [])]
+
+
 def command_lines(*parts: Iterable[str]) -> str:
     """A command over several lines: every part and option starts one, values stand beside it."""
     lines: list[str] = []
@@ -115,14 +121,19 @@ fi
 """
 
 
-def check_lines(script: str, variables: Mapping[str, str], extra: str = "") -> str:
+def check_lines(script: str, emitted: Emitted, extra: str = "") -> str:
     """Lines that end the script with exit code 2 and name all variables that are not set.
 
     ``extra`` holds further checks. Empty where there is nothing to check.
     """
+    variables, needs = user_variables(emitted.variables), ""
     if not variables and not extra:
         return ""
-    needs = "".join(f"need {name} {shlex.quote(what)}\n" for name, what in variables.items())
+    for name, what in variables.items():
+        unless = "is_mock || " if emitted.mock and name in emitted.of_run else ""
+        needs += f"{unless}need {name} {shlex.quote(what)}\n"
+    if emitted.mock:
+        needs = f'is_mock() {{ [[ "${{{MOCK}:-0}}" == 1 ]]; }}\n{needs}'
     return f"""\
 missing=0
 need() {{
@@ -147,7 +158,20 @@ if [[ "${NNODES}" != 1 ]]; then
 fi
 """
     exports = "".join(f"export {k}={quoted(v)}\n" for k, v in emitted.environment.items())
-    starter, command = (emitted.own_launcher or TORCHRUN), emitted.command
+    starter, command = (emitted.own_launcher or TORCHRUN), command_lines(emitted.command)
+    words = ""
+    if emitted.mock:
+        run, mock = (
+            command_lines(each).replace(" \\\n", "\n  ") for each in (emitted.run, emitted.mock)
+        )
+        words = f"\nif is_mock; then\n  run=(\n    {mock}\n  )\nelse\n  run=(\n    {run}\n  )\nfi\n"
+        command += ' \\\n  "${run[@]}"'
+    elif emitted.run:
+        command += f" \\\n  {command_lines(emitted.run)}"
+    if emitted.arguments:
+        # A file of words is read as this script is: by the shell.
+        words += f'eval "arguments=($(< {quoted(emitted.arguments)}))"\n'
+        command += ' \\\n  "${arguments[@]}"'
     text = f"""\
 #!/usr/bin/env bash
 # Starts {nodes.gpus_per_node} processes on each of {nodes.num_nodes} nodes; run it on {where}.
@@ -158,12 +182,13 @@ cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")"
 export NNODES="${{NNODES:-{nodes.num_nodes}}}"
 export NPROC_PER_NODE="${{NPROC_PER_NODE:-{nodes.gpus_per_node}}}"
 
-{check_lines(SCRIPT, user_variables(emitted.variables), checks)}
+{check_lines(SCRIPT, emitted, checks)}
 export NODE_RANK="${{NODE_RANK:-0}}"
 export MASTER_ADDR="${{MASTER_ADDR:-127.0.0.1}}"
 export MASTER_PORT="${{MASTER_PORT:-29500}}"
-{exports}
-exec {command_lines(starter, command)}
+{exports}{words}
+exec {command_lines(starter)} \\
+  {command}
 """
     return OutputFile(name=SCRIPT, text=text, is_executable=True)
 
@@ -219,7 +244,7 @@ def _slurm_file(emitted: Emitted, context: Context, nodes: Allocation, _: Output
         f"--gpus-per-node={nodes.gpus_per_node}",
         *(["--exclusive"] if nodes.is_exclusive else []),
     ]
-    checks = check_lines(BATCH_SCRIPT, user_variables(emitted.variables))
+    checks = check_lines(BATCH_SCRIPT, emitted)
     text = f"""\
 #!/usr/bin/env bash
 {"".join(f"#SBATCH {directive}{chr(10)}" for directive in directives)}\
@@ -282,7 +307,7 @@ exec bash {SCRIPT}
     pod = {"containers": [mounts | (pinning if fabric else {})], "volumes": [shared]}
     job = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
     patch = {"template": {"spec": {"replicatedJobs": [job]}}}
-    environment = [{"name": name, "value": ""} for name in user_variables(emitted.variables)]
+    environment = [{"name": name, "value": ""} for name in _variable_names(emitted)]
     trainer = {
         "numNodes": nodes.num_nodes,
         "numProcPerNode": nodes.gpus_per_node,
@@ -318,7 +343,7 @@ def _skypilot_file(
         "num_nodes": nodes.num_nodes,
         "resources": {"accelerators": f"{accelerator}:{nodes.gpus_per_node}"},
     }
-    if variables := user_variables(emitted.variables):
+    if variables := _variable_names(emitted):
         content["envs"] = dict.fromkeys(variables)
     content["run"] = f"""\
 export NODE_RANK="${{SKYPILOT_NODE_RANK}}"

@@ -17,7 +17,7 @@ from planner.documents.file import read_text
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.registry import left_open
-from planner.launchers.launcher import SCRIPT, Launcher, allocation_of, user_variables
+from planner.launchers.launcher import MOCK, SCRIPT, Launcher, allocation_of, user_variables
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
 from planner.query.query import Query
@@ -247,6 +247,12 @@ def _readme(
     if set_first:
         table = _table(("variable", "what it is"), set_first)
         variables = f"\nSet these first; the scripts stop where one is missing.\n\n{table}"
+    if emitted.mock:
+        spared = ", ".join(map(_code, emitted.of_run))
+        variables += (
+            f"\nWith `{MOCK}=1` it starts as it is, on made-up data, and {spared} are not needed: "
+            f"{_code(' '.join(emitted.mock))} stands in place of the words of the run.\n"
+        )
     if left := {**left_open(made.name), **emitted.left_open}:
         keys_left = [(what, _code(keys)) for what, keys in left.items()]
         table = _table(("what", "keys"), keys_left)

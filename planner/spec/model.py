@@ -176,6 +176,10 @@ class ModelSpec:
     position: Position = "rope"  # only learned positions are parameters
     # Rotary embeddings scale queries and keys too, as YaRN does with no ``mscale`` of its own.
     scaled_rotary: bool = False
+    # Of what no cost depends on, for files that are written. 0: not known.
+    rotary_base: float = 0.0
+    rotary_factor: float = 1.0  # by which Llama 3.1's rule stretches rotary positions
+    norm_eps: float = 0.0
     num_learned_positions: int = 0
     sliding_window: int = 0  # tokens a query sees in windowed layers; 0: all of the sequence
     full_attention_step: int = 0  # beside a window: every n-th layer sees all; 0: none does

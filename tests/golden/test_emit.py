@@ -98,7 +98,7 @@ def written(name: str) -> dict[str, str]:
     """The files of a plan, and how they are started."""
     plan = draw(*DRAWN[name]) if name in DRAWN else PLANS[name]
     emitted = load_format(name.partition("/")[0]).emit(*plan)
-    lines = [" ".join((*emitted.own_launcher, *emitted.command))]
+    lines = [" ".join((*emitted.own_launcher, *emitted.words))]
     lines += [f"{key}={value}" for key, value in emitted.environment.items()]
     lines += [f"${{{key}}}: {what}" for key, what in emitted.variables.items()]
     lines += [f"{each.key} | {each.value} | {each.why}" for each in emitted.decided]

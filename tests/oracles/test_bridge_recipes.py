@@ -90,7 +90,7 @@ def recomputed(strategy: Strategy) -> Iterator[Strategy]:
 def start_of(model: str, folder: Path, context: Context, strategy: Strategy) -> RecipeStart:
     """The emitted command, its variables filled in."""
     emitted = BRIDGE.emit(context, strategy)
-    words = emitted.command
+    words = emitted.words
     assert words[:2] == ("${TRAIN_SCRIPT}", "--recipe")
     config = CONFIGS / f"{model}.json"
     if config.is_file():

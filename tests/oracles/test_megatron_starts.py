@@ -43,7 +43,7 @@ def expressible(case: int) -> Iterator[tuple[Row, Emitted]]:
 
 
 def started(megatron: MegatronStarts, emitted: Emitted, num_gpus: int) -> dict[str, Any]:
-    words = [FILLED.get(word, word) for word in emitted.command[1:]]
+    words = [FILLED.get(word, word) for word in emitted.words[1:]]
     environment = dict(emitted.environment)
     return megatron.start(Start(words=words, num_gpus=num_gpus, environment=environment))
 
@@ -95,7 +95,7 @@ def test_enough_different_plans_were_accepted() -> None:
 def test_the_args_file_holds_the_words_of_the_command() -> None:
     for _, emitted in expressible(0):
         words = shlex.split(emitted.files[0].text)
-        assert list(emitted.command[1 : 1 + len(words)]) == words
+        assert list(emitted.words[-len(words) :]) == words
         piped = subprocess.run(
             ["xargs", "printf", "%s\\n"],
             input=emitted.files[0].text,

@@ -124,7 +124,7 @@ def values_of(emitted: Emitted) -> dict[str, str]:
 
 def expected(emitted: Emitted, values: dict[str, str]) -> list[str]:
     known = {"NNODES": "1", "NPROC_PER_NODE": "8", **values}
-    words = (*(emitted.own_launcher or TORCHRUN), *emitted.command)
+    words = (*(emitted.own_launcher or TORCHRUN), *emitted.words)
     return [re.sub(r"\$\{(\w+)\}", lambda found: known[found[1]], word) for word in words]
 
 
@@ -214,7 +214,7 @@ def test_python_files_differ_by_a_literal_and_an_identifier(name: str) -> None:
     def tree(of: str) -> tuple[str, str]:
         context, strategy = case_of("torchtitan", of)
         emitted = load_format("torchtitan").emit(context, strategy)
-        config = emitted.command[emitted.command.index("--config") + 1]
+        config = emitted.words[emitted.words.index("--config") + 1]
         (text,) = (file.text for file in emitted.files if file.name.endswith(".py"))
         assert re.fullmatch(r"[a-z0-9_]+", config)
         parsed = ast.parse(text)

@@ -22,6 +22,7 @@ from planner.spelling import did_you_mean
 
 NAME = "config.json"
 _PART = "text_config"
+MAX_ROTARY_BASE = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +108,24 @@ def read_config(path: Path) -> ModelDetails:
     folder = source.resolve().parent.name if source.name == NAME else ""
     name = name_of(folder or source.stem)
     named = {"name": name, "family": given.kind, "provenance": provenance}
-    file = file.model_copy(update=named)
+    file = file.model_copy(update={**named, **_for_files(given.written)})
     return ModelDetails(spec=to_spec(file, name), path=source, file=file, notes=notes)
+
+
+def _for_files(keys: Mapping[str, Any]) -> dict[str, float]:
+    """Rotary positions and the epsilon of norms, as far as a file says them in a plain way."""
+    scaling = keys.get("rope_parameters") or keys.get("rope_scaling") or {}
+    scaling = scaling if isinstance(scaling, dict) else {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    said = {
+        "rotary_base": keys.get("rope_theta", scaling.get("rope_theta")),
+        "rotary_factor": scaling.get("factor") if kind == "llama3" else None,
+        "norm_eps": keys.get("rms_norm_eps"),
+    }
+    if kind not in ("default", "llama3"):
+        said["rotary_base"] = None  # how positions are scaled is for the user to say
+    floats = {name: float(each) for name, each in said.items() if isinstance(each, float | int)}
+    return {name: each for name, each in floats.items() if 0 < each < MAX_ROTARY_BASE}
 
 
 def _wrong_keys(given: _Given) -> Iterator[Problem]:

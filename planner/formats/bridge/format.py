@@ -43,7 +43,7 @@ from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, options_by_dest
 from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_of
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
-from planner.formats.settings import Settings, as_whole, decided
+from planner.formats.settings import Settings, as_whole, decided, model_named
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
     Entry,
@@ -155,6 +155,7 @@ def read(source: SourceText) -> ParsedConfig:
         training=training,
         unpriced=unpriced,
         left_open=left_open(by_option) | open_processes(launched),
+        named_model=model_named(recipe, Located(key=mapping.NAMED)) if recipe else None,
     )
 
 
@@ -294,10 +295,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
         "LEARNING_RATE": "peak learning rate",
     }
-    words.append("optimizer.lr=${LEARNING_RATE}")
+    run = ["optimizer.lr=${LEARNING_RATE}"]
     if training.is_frozen:
         variables["PRETRAINED_CHECKPOINT"] = "folder of the frozen weights in Megatron's format"
-        words.append("checkpoint.pretrained_checkpoint=${PRETRAINED_CHECKPOINT}")
+        run.append("checkpoint.pretrained_checkpoint=${PRETRAINED_CHECKPOINT}")
     if not recipe:
         task = "peft" if training.is_frozen else "pretrain"
         variables["RECIPE"] = (
@@ -307,7 +308,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     overrides = OutputFile(name="bridge.overrides", text=text)
     return Emitted(
         files=(overrides,),
-        command=("${TRAIN_SCRIPT}", "--recipe", recipe or "${RECIPE}", *words),
+        command=("${TRAIN_SCRIPT}", "--recipe", recipe or "${RECIPE}"),
+        arguments=overrides.name,
+        run=tuple(run),
+        # Recipes of pretraining bring made-up data.
+        mock=() if training.is_frozen else ("train.train_iters=10",),
         environment=environment(context, strategy),
         variables=variables,
         decided=tuple(

@@ -51,7 +51,6 @@ from planner.formats.megatron.options import (
     VERSION,
     Option,
     SettingValue,
-    all_words,
     is_option,
     is_own_script,
     load_options,
@@ -98,22 +97,23 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         iterations = str(ceil_div(tokens, context.job.tokens_per_iteration))
     else:
         iterations, variables["TRAIN_ITERS"] = "${TRAIN_ITERS}", "iterations to train"
-    own = (
+    run = (
         f"--train-iters {iterations} --lr ${{LEARNING_RATE}} --data-path ${{DATA_PATH}} "
         "--tokenizer-type HuggingFaceTokenizer --tokenizer-model ${TOKENIZER_MODEL}"
-    ).split()
-    if context.model.position == "rope":
-        # The model's, and none of its costs: Megatron would take 10000 without a word.
-        own += ["--rotary-base", "${ROTARY_BASE}"]
-        of_rotary = "base of rotary positions: 500000 for Llama 3, 10000 where none is named"
-        variables["ROTARY_BASE"] = of_rotary
-    # What of the model only the user knows, and the options that say it.
+    )
+    mock = "--train-iters 10 --lr 1e-4 --mock-data --tokenizer-type NullTokenizer"
     model, layers = context.model, "layers that predict further tokens, which the plan leaves out"
+    if model.position == "rope" and not model.rotary_base:
+        # Megatron would take 10000 without a word.
+        run += " --rotary-base ${ROTARY_BASE}"
+        variables["ROTARY_BASE"] = "base of rotary positions, rope_theta of its config.json"
+    # What of the model only the user knows, and the options that say it.
     open_options = {
-        "--norm-epsilon --init-method-std": ("epsilon of norms, initial weights", True),
+        "--init-method-std": ("initial weights", True),
+        "--norm-epsilon": ("epsilon of norms", not model.norm_eps),
         "--use-rope-scaling --rotary-percent": (
             "scaling of rotary positions, such as Llama 3.1's",
-            model.position == "rope",
+            model.position == "rope" and not model.rotary_base,
         ),
         "--moe-router-load-balancing-type --moe-aux-loss-coeff --moe-router-bias-update-rate": (
             "how experts are balanced",
@@ -134,7 +134,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             left_open[what] = options
     return Emitted(
         files=(OutputFile(name="megatron.args", text=text),),
-        command=("${TRAIN_SCRIPT}", *all_words(lines), *own),
+        command=("${TRAIN_SCRIPT}",),
+        arguments="megatron.args",
+        run=tuple(run.split()),
+        mock=tuple(mock.split()),
         environment=environment(context, strategy),
         variables=variables,
         decided=explained(lines, lambda value: " ".join(words_of("", value)[1:]) or "on"),

@@ -7,7 +7,7 @@ megatron/core/transformer/pipeline_parallel_layer_layout.py, transformer_config.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -332,11 +332,6 @@ def words_of(option: str, value: object) -> list[str]:
     values = value if isinstance(value, tuple) else (value,)
     words = (f"{each:g}" if isinstance(each, float) else str(each) for each in values)
     return [option, *words]
-
-
-def all_words(lines: Iterable[KeyValue]) -> list[str]:
-    """Options and values as the words of a command."""
-    return [word for line in lines for word in words_of(line.key, line.value)]
 
 
 def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> KeyMapping:

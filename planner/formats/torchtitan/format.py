@@ -18,6 +18,23 @@ from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
 
+# Variables of the module that is written, by what of a model they say.
+_ASKED = {
+    "rotary_base": "ROPE_THETA",
+    "rotary_factor": "ROPE_SCALING_FACTOR",
+    "norm_eps": "NORM_EPS",
+}
+
+
+def unsaid(model: ModelSpec) -> dict[str, str]:
+    """Variables for what a model does not say of its positions and norms."""
+    rotary = {
+        "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
+        "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
+    }
+    norms = {"NORM_EPS": "epsilon of its norms, rms_norm_eps"}
+    return (rotary if not model.rotary_base else {}) | (norms if not model.norm_eps else {})
+
 
 def written_config(context: Context) -> tuple[str, str]:
     """Name and text of a config of the model's sizes, where torchtitan has none."""
@@ -38,6 +55,9 @@ def written_config(context: Context) -> tuple[str, str]:
         "has_qk_norm": model.qk_norm == "head",
     }
     spelled = {key: ascii(value) for key, value in literals.items()} | {"name": name}
+    open_ones = unsaid(model)
+    for key, variable in _ASKED.items():
+        spelled[key] = f'float(os.environ["{variable}"])' if variable in open_ones else spelled[key]
     return name, Template(template.read_text(encoding="utf-8")).substitute(spelled)
 
 
@@ -129,36 +149,31 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         left_open[f"{positions} of {config.norm_eps:g}, as the config has them"] = "--config"
     else:
         module = keys.OWN_MODULE
-        # The model's sizes do not say them.
-        variables = {
-            "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
-            "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
-            "NORM_EPS": "epsilon of its norms, rms_norm_eps",
-            "LEARNING_RATE": "highest learning rate",
-        }
+        variables = unsaid(context.model) | {"LEARNING_RATE": "highest learning rate"}
+        left_open["learning rate of the module, from LEARNING_RATE"] = "default_adamw(lr=...)"
         name, written = written_config(context)
         where = "written for this plan, found in the working folder"
     head = {
         "module": (module, ""),
         "config": (name, f"config with the model's sizes, {where}"),
-        "hf_assets_path": ("${HF_ASSETS_PATH}", ""),
-        "dataloader.dataset": ("${DATASET}", ""),
-        "training.steps": ("${STEPS}", ""),
+    }
+    run = {
+        "hf_assets_path": "${HF_ASSETS_PATH}",
+        "dataloader.dataset": "${DATASET}",
+        "training.steps": "${STEPS}",
     }
     lines = [*told(head), *lines_of(TABLE, context, strategy)]
     words = [keys.words_of(line.key, line.value) for line in lines]
-    text = ""
-    for own in words:
-        # Variables stay open.
-        quoted = (word if word.startswith("${") else shlex.quote(word) for word in own)
-        text += f"{' '.join(quoted)}\n"
+    text = "".join(f"{shlex.join(own)}\n" for own in words)
     files = [OutputFile(name="torchtitan.args", text=text)]
     if written:
         files.append(OutputFile(name=f"{module}.py", text=written))
     assets = "folder with the tokenizer's files, as scripts/download_hf_assets.py of torchtitan"
     return Emitted(
         files=tuple(files),
-        command=("-m", "torchtitan.train", *(word for own in words for word in own)),
+        command=("-m", "torchtitan.train"),
+        arguments="torchtitan.args",
+        run=tuple(word for key, value in run.items() for word in (f"--{key}", value)),
         # As torchtitan's run_train.sh sets it.
         environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
         variables={

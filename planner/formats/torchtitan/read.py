@@ -15,7 +15,7 @@ from typing import Any
 from planner.documents.schema import wrongs
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Located, ParsedConfig, SourceText, first_line
-from planner.formats.settings import decided, finding_at, flag, given, word
+from planner.formats.settings import decided, finding_at, flag, given, model_named, word
 from planner.formats.shell import launch
 from planner.formats.shell.launch import Entry, Launches, WordsReader, grouped, launches_in, strays
 from planner.formats.shell.word import NPROC_PER_NODE, Command, Lines, Word, launcher_values
@@ -161,7 +161,14 @@ def read(source: SourceText) -> ParsedConfig:
         decisions=decisions_of(reader.settings, launch.processes(launched)),
         findings=tuple(reader.findings),
         left_open=launch.open_processes(launched),
+        named_model=_named_model(reader.settings),
     )
+
+
+def _named_model(settings: Mapping[str, Located]) -> Located | None:
+    """The model that a config of torchtitan's own trains."""
+    own = keys.config_of(settings).is_known
+    return model_named(word(settings, "config"), settings["config"]) if own else None
 
 
 def _processes(found: Command, lines: Lines) -> dict[str, Located]:
@@ -338,6 +345,7 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
         decisions=decisions,
         findings=tuple(findings),
         assumes=("recompute",) * is_other,
+        named_model=model_named(f"{model}_{flavor}", place),
     )
 
 

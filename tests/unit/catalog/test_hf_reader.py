@@ -35,6 +35,7 @@ def problems_of(path: Path) -> dict[str, str]:
 def comparable(model: ModelSpec) -> ModelSpec:
     """Without names, the words for activations, and what the catalog counts or leaves unsaid."""
     moe = replace(model.moe, router_bias=False) if model.moe else None
+    model = replace(model, rotary_base=0.0, rotary_factor=1.0, norm_eps=0.0)
     return replace(model, name="", family="", activation="", moe=moe, embedding_norm=False)
 
 
@@ -167,3 +168,11 @@ def test_details_say_which_class_is_counted(tmp_path: Path) -> None:
     assert details.file.provenance is not None
     assert details.file.provenance.note.startswith("as transformers' DeepseekV3ForCausalLM")
     assert details.spec.num_mtp_layers == 1
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "llama3.2-1b", "qwen3-8b", "mixtral-8x7b"])
+def test_positions_are_those_of_the_published_config(name: str) -> None:
+    published, own = load_model(EXAMPLES / f"{name}.json"), load_model(name)
+    assert (published.rotary_base, published.rotary_factor) == (own.rotary_base, own.rotary_factor)
+    assert own.rotary_base
+    assert own.norm_eps

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
 from plan_document import plan_document
 
-from planner.check.folder import check_folder
+from planner.check.folder import check_folder, configuration_in
+from planner.errors import InputError
 from planner.query.from_file import Request, Software
 
 ARGUMENTS = """{
@@ -95,3 +97,13 @@ def test_a_profile_of_another_framework_is_none_of_the_file_s(tmp_path: Path) ->
     (result,) = check_folder(path, replace(REQUEST, software=Software(profile="eager")))
     assert not result.is_readable
     assert "unknown profile of megatron" in result.findings[0].message
+
+
+def test_the_one_configuration_of_a_folder_is_repaired(tmp_path: Path) -> None:
+    script = 'eval "a=($(< bridge.overrides))"; torchrun --nproc-per-node=8 run_recipe.py "${a[@]}"'
+    path = folder(tmp_path, bridge_overrides=OVERRIDES, launch_sh=script)
+    name, request = configuration_in(path, REQUEST)
+    assert (Path(name).name, request.num_gpus) == ("bridge.overrides", 8)
+    folder(tmp_path, args_json=ARGUMENTS)
+    with pytest.raises(InputError, match=r"the folder holds args.json, bridge.overrides"):
+        configuration_in(path, REQUEST)

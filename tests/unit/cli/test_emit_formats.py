@@ -79,7 +79,7 @@ def test_every_format_starts_with_all_its_words(saved: Any, tmp_path: Path) -> N
         values = {variable: f"a {variable}" for variable in variables}
         done = bash(out / "launch.sh", tmp_path, {**node, **values})
         assert (done.returncode, done.stderr) == (0, "")
-        words = list(emitted.command)
+        words = list(emitted.words)
         for variable, value in values.items():
             words = [word.replace(f"${{{variable}}}", value) for word in words]
         given = done.stdout.split("\0")[:-1]

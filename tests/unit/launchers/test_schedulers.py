@@ -10,9 +10,9 @@ from contexts import context_of, strategy_of
 from fake_format import FAKE_EMITTED
 
 from planner.catalog.models import load_model
-from planner.check.check import check_file
+from planner.check.folder import check_folder
 from planner.errors import ExpressError, InputError
-from planner.formats.format import Emitted
+from planner.formats.format import Emitted, OutputFile
 from planner.formats.registry import load_format
 from planner.launchers.launcher import LAUNCHERS, MAX_SCRIPT_BYTES, load_launcher
 from planner.query.from_file import Request
@@ -219,6 +219,37 @@ def test_accelerators_without_a_name_are_refused_beside_all_else(
     assert len(launcher.problems(context, strategy_of(dp=13))) == 2
 
 
+@pytest.mark.parametrize(
+    ("given", "run"),
+    [
+        ({"MOCK": "1"}, ["--data", "made up", "--x", "it's one", "--y"]),
+        ({"WHERE": "/a b"}, ["--data", "/a b", "--x", "it's one", "--y"]),
+        ({}, None),
+    ],
+)
+def test_words_of_a_file_and_of_the_run(
+    made: Any, written: Any, program: Any, bash: Any, given: dict[str, str], run: list[str] | None
+) -> None:
+    """The file is the only place of its words; MOCK=1 makes up what only the run needs."""
+    program("torchrun", "printf '%s\\n' \"$@\"")
+    emitted = Emitted(
+        files=(OutputFile(name="a.args", text="--x 'it'\\''s one'\n--y\n"),),
+        command=("train.py",),
+        arguments="a.args",
+        run=("--data", "${WHERE}"),
+        mock=("--data", "made up"),
+        variables={"WHERE": "the data"},
+    )
+    folder = written((*emitted.files, *made("torchrun", gpus=8, emitted=emitted).values()))
+    done = bash(str(folder / "launch.sh"), environment=given)
+    if run is None:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "launch.sh: WHERE is not set: the data\n"
+    else:
+        assert done.stdout.splitlines()[5:] == ["train.py", *run]
+    assert emitted.words == ("train.py", "--data", "${WHERE}", "--x", "it's one", "--y")
+
+
 @pytest.mark.parametrize("node", ["dgx-h100", "dgx-b200", "pcie-8x-rtx5090", "hgx-rubin"])
 def test_planners_check_has_no_words_for_the_script_that_planner_wrote(
     written: Any, node: str
@@ -229,7 +260,8 @@ def test_planners_check_has_no_words_for_the_script_that_planner_wrote(
     launch = load_launcher("torchrun").files(emitted, context, plan)
     folder = written((*emitted.files, *launch))
     asked = Request(model="llama3.2-1b", cluster=f"1x{node}", with_advice=False)
-    assert check_file(str(folder / "launch.sh"), asked).findings == ()
+    (result,) = check_folder(str(folder), asked)
+    assert (result.num_gpus, result.findings) == (8, ())
 
 
 def test_kubernetes_refuses_files_too_large_for_an_argument(made: Any) -> None:

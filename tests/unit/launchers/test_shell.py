@@ -1,15 +1,17 @@
 """Words of a script reach the program as they were meant."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.formats.format import UserKey
+from planner.formats.format import Emitted, UserKey
 from planner.launchers.launcher import check_lines, command_lines, key_lines, quoted
 
+NOTHING = Emitted(files=(), command=())
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
@@ -44,7 +46,8 @@ def test_parts_and_options_start_lines() -> None:
 
 @pytest.mark.parametrize("value", [None, ""])
 def test_a_check_names_every_variable_that_is_not_set(value: str | None) -> None:
-    lines = check_lines("s.sh", {"ONE": "it's `one`", "TWO": "the second", "SET": "is set"})
+    variables = {"ONE": "it's `one`", "TWO": "the second", "SET": "is set"}
+    lines = check_lines("s.sh", replace(NOTHING, variables=variables))
     environment = {"SET": "1"} | ({} if value is None else {"ONE": value, "TWO": value})
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", lines],
@@ -73,11 +76,11 @@ def test_a_key_that_the_user_adds_is_asked_for_beside_its_section(
 ) -> None:
     (tmp_path / "a file.json").write_text(text)
     key = UserKey(file="a file.json", key="lr", what="the user's $(rate)", section="optimizer")
-    script = f"set -euo pipefail\n{check_lines('run.sh', {}, key_lines('run.sh', key))}"
+    script = f"set -euo pipefail\n{check_lines('run.sh', NOTHING, key_lines('run.sh', key))}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False)
     words = b"run.sh: lr is not set in a file.json: the user's $(rate)\n"
     assert (done.returncode, done.stderr) == ((2, words) if is_asked else (0, b""))
 
 
 def test_nothing_to_check_is_no_text() -> None:
-    assert check_lines("s.sh", {}) == ""
+    assert check_lines("s.sh", NOTHING) == ""

@@ -136,7 +136,7 @@ def test_the_config_with_the_models_shape_is_named(model: str, precision: str, c
     layers = (context.model.num_layers,)
     plan = replace(PLAN, layers_per_stage=layers, recompute_layers_per_stage=layers)
     emitted = FORMAT.emit(context, plan)
-    assert emitted.command[emitted.command.index("--config") + 1] == config
+    assert emitted.words[emitted.words.index("--config") + 1] == config
     is_written = config.endswith("_layers")
     assert [file.name for file in emitted.files][1:] == ["planner_config.py"] * is_written
 
@@ -150,7 +150,7 @@ def test_a_module_is_written_where_the_config_is_made_for_shorter_sequences() ->
 def test_bf16_states_of_the_optimizer_are_a_word() -> None:
     context = context_of()
     context = replace(context, traits=with_optimizer(context.traits, "adam-bf16"))
-    assert "fused_opt_states_bf16" in FORMAT.emit(context, PLAN).command
+    assert "fused_opt_states_bf16" in FORMAT.emit(context, PLAN).words
 
 
 def test_written_modules_are_python() -> None:
@@ -159,7 +159,7 @@ def test_written_modules_are_python() -> None:
 
 
 def test_the_policy_is_the_last_word() -> None:
-    assert FORMAT.emit(context_of(), PLAN).command[-1] == "activation-checkpoint:full"
+    assert FORMAT.emit(context_of(), PLAN).words[-1] == "activation-checkpoint:full"
 
 
 def test_every_decision_has_its_reason() -> None:

@@ -320,3 +320,17 @@ def test_degrees_of_a_config_that_is_not_known_make_no_world(stated: str, is_jud
         bool(list(rule.check(reading.settings, CheckContext(num_gpus=8, decisions={}))))
         is is_judged
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        ("--module llama3 --config llama3_8b", "llama3-8b"),
+        ("--module qwen3 --config qwen3_1_7b", "qwen3-1.7b"),
+        ("--module deepseek_v3 --config deepseek_v3_debugmodel", None),
+        ("--module my.own --config llama3_8b", None),
+    ],
+)
+def test_a_config_names_its_model(words: str, model: str | None) -> None:
+    named = read(f"{words} --training.steps 1\n").named_model
+    assert (named.value if named else None) == model
