@@ -91,7 +91,7 @@ def complete(
     check_model(values, job.model)
     gpus = gpus_of(values, asked=asked.num_gpus, of_cluster=job.cluster.num_accelerators)
     # Nothing can be priced without the degrees.
-    cuts = (*MODEL_PARALLEL_DEGREES, "ep", "etp")
+    cuts = (*MODEL_PARALLEL_DEGREES, *(("ep", "etp") if job.model.moe else ()))
     if names := [name for name in cuts if name in reading.left_open]:
         text = "not known from the file; memory, network and time are not checked here"
         values.add("job.left_open", f"{', '.join(names)}: {text}", *names)

@@ -150,7 +150,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     else:
         module = keys.OWN_MODULE
         variables = unsaid(context.model) | {"LEARNING_RATE": "highest learning rate"}
-        left_open["learning rate of the module, from LEARNING_RATE"] = "default_adamw(lr=...)"
+        left_open["learning rate"] = f"LEARNING_RATE, which {keys.OWN_MODULE}.py reads"
         name, written = written_config(context)
         where = "written for this plan, found in the working folder"
     head = {
