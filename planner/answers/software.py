@@ -61,7 +61,7 @@ def _state_phrases(states: StateTraits) -> dict[str, str]:
     said = {
         "states": (
             "weights and states of 16 bits, no master copy",
-            states.optimizer_state_fraction < 1,
+            states.optimizer_state_fraction < 1 and not states.master_weight_bytes,
         ),
         "sharded_gradients": (
             f"sharded gradients kept and reduced in {width} (overlapped)",

@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     from planner.query.layout import Completed, Layout
 
 BATCH, STAGES = "batch.arithmetic", "legality.stages"
+# Rules that say nothing more where one of these, of the search or of a format, is broken.
+SAID_BY = {
+    "optimizer_runs_under_zero": ("zero_stage_offered",),
+    "expert_mesh_fits": ("expert_degrees_divide_processes", "ep_divides_experts"),
+    "replicas_divide_dp": ("expert_mesh_fits", "expert_degrees_divide_processes"),
+    "vpp_micro_batches": ("micro_batches_fill_chunks",),
+    "chunks_offered": ("chunk_divides_stage", "chunks_divide_stage", "ends_leave_even_middle"),
+}
 # Replicas that a job of unknown size may have.
 REPLICAS = (*range(1, 33), 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 
@@ -257,15 +265,10 @@ def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
     """
     from planner.search.space.legality import violations
 
-    broken = list(violations(layout.context, layout.strategy))
-    names = {one.rule for one in broken}
-    for one in broken:
+    for one in violations(layout.context, layout.strategy):
         if not one.rule:
             rule = BATCH if one.key == "num_micro_batches" else STAGES
             yield layout.places.finding(rule, one.text, one.key)
-            continue
-        # It says nothing more where the other one is broken.
-        if one.rule == "optimizer_runs_under_zero" and "zero_stage_offered" in names:
             continue
         # Decisions that are neutral come at the end.
         neutral = (0, 1, "none", "1f1b")
@@ -280,9 +283,18 @@ def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
 
 
 def not_said_yet(findings: Sequence[Finding], said: Sequence[Finding]) -> list[Finding]:
-    """Findings at keys of which the format's own rules report no error: theirs come first."""
-    keys = {finding.key for finding in said if finding.severity == "error" and finding.key}
-    return [finding for finding in findings if finding.key not in keys]
+    """Findings that are not said by others of them, nor at keys of errors of the format's own.
+
+    Those come first.
+    """
+    errors = [one for one in said if one.severity == "error"]
+    keys = {one.key for one in errors if one.key}
+    rules = {one.kind for one in (*errors, *findings)}
+    return [
+        one
+        for one in findings
+        if one.key not in keys and rules.isdisjoint(SAID_BY.get(one.kind, ()))
+    ]
 
 
 def lint_cases(

@@ -301,6 +301,8 @@ class Format:
         reading
     )
     """The reading of a file that is started with these variables."""
+    of_model: Callable[[ParsedConfig, ModelSpec], ParsedConfig] = lambda reading, _: reading
+    """The reading of a file that leaves sizes to the model, with what follows from them."""
     trains: tuple[str, ...] = ("full",)
     """Training modes that its files can express, by the names of ``--train``."""
     takes_adapters: bool = False

@@ -199,6 +199,8 @@ def needed_job(request: Request, reading: ParsedConfig) -> Job:
 def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedConfig:
     """The reading with what the request says of its launch, its model and its script."""
     reading = kind.launched(with_model(reading), request.environment)
+    if model := named(request)[0]:
+        reading = kind.of_model(reading, model)
     left_open = dict(reading.left_open)
     # Of what the file leaves open, what is assumed.
     added: dict[str, Located] = {}

@@ -318,7 +318,9 @@ def _strategy(
         text = f"every stage needs a layer: {job.model.name} has {num_layers}; given {pp}"
         values.add("legality.pp_at_most_layers", text, "pp")
         return None
-    layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp)
+    # Chunks of which a file says the number alone are equal ones.
+    vpp_of_split = 1 if num_layers % (pp * vpp) else vpp
+    layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp_of_split)
     under: dict[str, tuple[int, ...]] = {}
     for policy, name in zip(POLICIES, POLICY_COUNT_FIELDS, strict=True):
         if counts := values.counts(name, layers, vpp):

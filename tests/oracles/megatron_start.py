@@ -197,6 +197,9 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
         args.global_batch_size,
         args.micro_batch_size,
         args.data_parallel_size,
+        decrease_batch_size_if_needed=args.decrease_batch_size_if_needed,
+        step_batch_size_schedule=args.step_batch_size_schedule,
+        seq_length=args.seq_length,
     )
     micro_batches = calculator.get_num_microbatches()
     enter("process_groups")

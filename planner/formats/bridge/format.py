@@ -38,9 +38,9 @@ from planner.formats.format import (
 )
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.format import settings_of
-from planner.formats.megatron.mapping import SCHEDULE, decisions_of, edits, left_open
+from planner.formats.megatron.mapping import SCHEDULE, decisions_of, edits, left_open, split_of
 from planner.formats.megatron.model import SIZES
-from planner.formats.megatron.options import ETP, options_by_dest
+from planner.formats.megatron.options import ETP, LAYERS, options_by_dest
 from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_of
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import Settings, as_whole, decided, model_named
@@ -54,6 +54,7 @@ from planner.formats.shell.launch import (
     processes,
 )
 from planner.formats.shell.word import Command, Word
+from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Training
 from planner.spelling import alike, did_you_mean
@@ -145,6 +146,7 @@ def read(source: SourceText) -> ParsedConfig:
     is_open = {*of_recipe, *(each.name for each in open_ones)}
     own = reader.settings
     by_option = {option: own[key] for key, option in mapping.OPTIONS.items() if key in is_open}
+    brought = ("the recipe's distributed optimizer",) * own.keys().isdisjoint(mapping.SHARDED)
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -154,9 +156,19 @@ def read(source: SourceText) -> ParsedConfig:
         traits=tuple(traits),
         training=training,
         unpriced=unpriced,
+        supposes=brought,
         left_open=left_open(by_option) | open_processes(launched),
         named_model=model_named(recipe, Located(key=mapping.NAMED)) if recipe else None,
     )
+
+
+def of_model(reading: ParsedConfig, model: ModelSpec) -> ParsedConfig:
+    """The reading where the number of layers is the model's, and not the recipe's."""
+    options = mapping.as_options(reading.settings)
+    if LAYERS in options or "pp" in reading.left_open:
+        return reading
+    split = split_of(options, model.num_layers)
+    return replace(reading, decisions={**reading.decisions, **split})
 
 
 def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
@@ -336,7 +348,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     found = edits(rows, stated, lines.values())
     texts = {}
     for key, option in mapping.OPTIONS.items():
-        if option in found and (found[option] is not REMOVED or key in given):
+        is_there = key in given or key in mapping.SHARDED
+        if option in found and (found[option] is not REMOVED or is_there):
             texts[key] = mapping.text_of(key, option, lines.get(option), strategy)
     if any(option not in mapping.OPTIONS.values() for option in found):
         texts[mapping.PRECISION] = mapping.PRECISIONS[context.job.precision]
@@ -368,9 +381,10 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
 
     def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
         options = mapping.as_options(settings)
+        stated = {option for key, option in mapping.OPTIONS.items() if key in settings}
         for broken in rule.check(options, world):
             asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
-            if mapping.NAMED in settings and not asked <= options.keys():
+            if mapping.NAMED in settings and not asked <= options.keys() | stated:
                 continue
             key = mapping.spelled(broken.key)
             message = mapping.spelled(broken.message)
@@ -389,6 +403,7 @@ FORMAT = Format(
     rules=tuple(_in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED.split()),
     write_into=write_into,
     problems=mapping.problems,
+    of_model=of_model,
     trains=("full", "lora"),
     support={"megatron": {"schedules": (SCHEDULE,)}},
 )

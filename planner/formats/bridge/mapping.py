@@ -42,6 +42,7 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.states import BF16_GRADIENTS, SHARDING, optimizer_problems
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.states import PRECISIONS as WORDS
+from planner.formats.settings import given
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 from planner.spec.training import FULL, PROJECTIONS, Target, Training
@@ -51,6 +52,7 @@ LAYOUT = "model.pipeline_model_parallel_layout"
 PRECISION = "mixed_precision"
 # Stands in a configuration of mixed precision; ``ddp.grad_reduce_in_fp32`` is set from it.
 FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
+SHARDED = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
 # Stands among the settings where the command names a recipe, which sets what nothing overrides.
 NAMED = "--recipe"
 # Modules of Megatron's layers by what they project.
@@ -153,16 +155,16 @@ def switch(text: str) -> bool:
 
 
 def option_value(key: str, text: str) -> object:
-    """The value of the Megatron option a key stands for; None: as without it.
+    """The value of the Megatron option a key stands for; False: as without it.
 
     Recipes train multi-token prediction where nothing is said: null is none of it.
     """
     option = load_options()[OPTIONS[key]]
     text = text.strip("'\"")
-    if text.lower() in ("null", "none", ""):
-        return 0 if OPTIONS[key] == MTP else None
+    if text.lower() in NULL:
+        return 0 if OPTIONS[key] == MTP else False
     if not option.takes_values:
-        return switch(text) or None
+        return switch(text)
     words = [text]
     if option.nargs:
         words = text.strip("[]").replace(" ", "").split(",")
@@ -175,16 +177,24 @@ def as_options(settings: Mapping[str, Located]) -> dict[str, Located]:
     Those without a value are a recipe's, or a variable's, and not known.
     """
     found = {OPTIONS[key]: each for key, each in settings.items() if key in OPTIONS}
+    found = {option: each for option, each in found.items() if each.value is not False}
     found |= translated(settings)
-    if LAYOUT in settings and settings[LAYOUT].value is not None:
+    if given(settings, LAYOUT):
         found.pop(OPTIONS[VIRTUAL], None)
     return found
 
 
 def translated(settings: Mapping[str, Located]) -> dict[str, Located]:
-    """The settings of a file by Megatron's options, each with the file's own key."""
+    """The settings of a file by Megatron's options, each with the file's own key.
+
+    Recipes share out the optimizer where not both keys are false (recipes/common.py,
+    training/config.py).
+    """
     known = {key: each for key, each in settings.items() if each.value is not None}
-    found = {OPTIONS[key]: each for key, each in known.items() if key in OPTIONS}
+    on = {key: each for key, each in known.items() if each.value is not False}
+    found = {OPTIONS[key]: each for key, each in on.items() if key in OPTIONS}
+    if any(key not in known or key in on for key in SHARDED):
+        found.setdefault(OPTIONS[SHARDED[0]], Located(value=True, key=SHARDED[0]))
     place, fp32 = known.get(PRECISION), known.get(FP32_GRADIENTS)
     for precision, name in PRECISIONS.items():
         if place is not None and place.value == name:

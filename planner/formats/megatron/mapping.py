@@ -27,21 +27,24 @@ from planner.formats.format import ALL, DECISIONS, Located, PerChunk
 from planner.formats.megatron.model import SIZES, shape_choices, shape_reasons
 from planner.formats.megatron.options import (
     BATCH,
+    CHUNK,
     CHUNKS,
     CP,
     ETP,
+    LAYERS,
     LAYOUT,
     MICRO,
     MTP,
     PP,
     SP,
     SPLITS,
+    STEPS,
     TP,
-    UNEVEN,
     alike,
     chunks_in,
     degree,
     even_chunks,
+    last_batch,
     layout_text,
     load_options,
     mtp_in,
@@ -64,7 +67,7 @@ from planner.formats.megatron.states import (
     runtime_choices,
 )
 from planner.formats.rules import Refused
-from planner.formats.settings import Settings, decided, flag, given
+from planner.formats.settings import Settings, flag, given
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
@@ -107,6 +110,9 @@ def _of_chunks(settings: Settings) -> Decided:
     if chunks is not None:
         vpp = len(chunks) // pp
         key = next((each for each in SPLITS if each in settings), PP)
+    elif size := whole(settings, CHUNK, 0):
+        # The last chunks are smaller where layers do not divide.
+        vpp, key = max(1, -(-whole(settings, LAYERS, 0) // (pp * size))), CHUNK
     if vpp > 1:
         yield "vpp", key, vpp
     if chunks is not None:
@@ -144,16 +150,15 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 
 def _of_policies(settings: Settings) -> Decided:
-    """Yield the policies in the chunks; in equal ones whose number is the recipe's, in each one."""
+    """Yield the policies in the chunks; where nobody knows their layers, in each chunk alike."""
     chunks, pp = chunks_in(settings), whole(settings, PP)
-    is_uneven = any(given(settings, each) not in (None, "") for each in UNEVEN)
     if chunks is not None:
         yield from _policies(settings, chunks, per_stage(chunks, pp))
-    elif "--num-layers" not in settings and not is_uneven:
-        for name, key, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
-            if name not in ("recompute_modules", "_recompute_unit"):
-                value = ALL if value[0] == _MANY else PerChunk(value[0])
-            yield name, key, value
+        return
+    for name, key, value in _policies(settings, (_MANY,), (_MANY,) * min(pp, 2)):
+        if name not in ("recompute_modules", "_recompute_unit"):
+            value = ALL if value[0] == _MANY else PerChunk(value[0])
+        yield name, key, value
 
 
 def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]) -> Decided:
@@ -279,9 +284,12 @@ ROWS: Table = (
     ),
     of_key(
         "global_batch",
-        "--global-batch-size",
+        BATCH,
         lambda c, _: c.job.global_batch,
         "shared out over {s.dp} data-parallel replicas",
+        # Most of a training takes the last batch of a schedule.
+        of=several(stated("global_batch", BATCH), derived("global_batch", STEPS, last_batch)),
+        more=(STEPS,),
     ),
     of_key(
         "seq_len",
@@ -368,12 +376,17 @@ def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[st
     found["dp"] = replace(num_gpus, value=dp)
     if not micro:
         return found
-    batch = whole(settings, BATCH, micro * dp)
-    if BATCH not in settings:
-        found["global_batch"] = Located(value=batch, key=BATCH)
-    if batch % (micro * dp) == 0:
-        found["num_micro_batches"] = decided(settings, BATCH, batch // (micro * dp))
+    batch = found.setdefault("global_batch", Located(value=micro * dp, key=BATCH))
+    if batch.value > 0 and batch.value % (micro * dp) == 0:
+        found["num_micro_batches"] = replace(batch, value=batch.value // (micro * dp))
     return found
+
+
+def split_of(settings: Settings, num_layers: int) -> dict[str, Located]:
+    """What a file that leaves the number of layers open decides of so many."""
+    whole_model = {**settings, LAYERS: Located(value=num_layers, key=LAYERS)}
+    rows = [row for row in ROWS if {"vpp", "recompute_modules"} & {*row.names}]
+    return decided_in(rows, whole_model)
 
 
 def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[str, Any]:

@@ -128,6 +128,7 @@ def _one(option: Option, word: str) -> int | float | str:
 TP = "--tensor-model-parallel-size"
 PP = "--pipeline-model-parallel-size"
 CP = "--context-parallel-size"
+LAYERS = "--num-layers"
 LAYOUT = "--pipeline-model-parallel-layout"
 CHUNK = "--num-layers-per-virtual-pipeline-stage"
 CHUNKS = "--num-virtual-stages-per-pipeline-rank"
@@ -140,10 +141,9 @@ SP = "--sequence-parallel"
 ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
+STEPS = "--step-batch-size-schedule"
 # Key of the first word that a variable hides, which may be any option.
 HIDDEN = "hidden"
-# Options that make stages unequal.
-UNEVEN = (LAYOUT, FIRST, LAST, EMBEDDING, LOSS)
 # Options that cut layers into stages and chunks.
 SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
 # Of a file's stages times chunks: more are no pipeline, and would take long to write out.
@@ -176,7 +176,7 @@ def names(settings: Settings, option: str, default: tuple[str, ...] = ()) -> tup
 
 def chunks_in(settings: Settings) -> tuple[int, ...] | None:
     """Layers of every chunk; None where they do not divide or are not known."""
-    pp, num_layers = whole(settings, PP), whole(settings, "--num-layers", 0)
+    pp, num_layers = whole(settings, PP), whole(settings, LAYERS, 0)
     if pp > MAX_CHUNKS or num_layers > MAX_CHUNKS:
         return None
     layout = word(settings, LAYOUT)
@@ -198,6 +198,29 @@ def chunks_in(settings: Settings) -> tuple[int, ...] | None:
         return given_ends(num_layers, pp, vpp, first=first, last=last)
     embedding, loss = accounted(settings)
     return even_chunks(num_layers, pp, vpp, embedding=embedding, loss=loss)
+
+
+def batches_in(settings: Settings) -> list[tuple[int, int]]:
+    """Batches of a schedule, each with the tokens it begins at; ValueError says what is wrong.
+
+    ``0:256 1B:512``: _parse_schedule in megatron/core/num_microbatches_calculator.py.
+    """
+    found = []
+    for entry in word(settings, STEPS).replace(",", " ").split()[:MAX_CHUNKS]:
+        parts = re.fullmatch(r"(\d{1,15})([KMBT]?):(\d{1,9})", entry.upper())
+        if parts is None:
+            raise ValueError(f"must be TOKENS:BATCH, as 0:256 1B:512; given {entry[:60]!r}")
+        tokens = int(parts[1]) * 1000 ** (" KMBT".index(parts[2] or " "))
+        found.append((tokens, int(parts[3])))
+    return sorted(found)
+
+
+def last_batch(settings: Settings) -> int | None:
+    """The batch that a schedule ends with; None where there is none that can be read."""
+    try:
+        return batches_in(settings)[-1][1]
+    except (ValueError, IndexError):
+        return None
 
 
 def accounted(settings: Settings) -> tuple[bool, bool]:

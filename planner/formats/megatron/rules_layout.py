@@ -1,9 +1,12 @@
 """Rules about degrees, stages, chunks and batch, and options that are required or removed."""
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 
+from planner.formats.decision import which
 from planner.formats.megatron.options import (
+    BATCH,
     CHUNK,
     CHUNKS,
     CP,
@@ -15,8 +18,10 @@ from planner.formats.megatron.options import (
     LOSS,
     MTP,
     PP,
+    STEPS,
     TP,
     accounted,
+    batches_in,
     is_own_script,
     layout_problem,
     parse_layout,
@@ -42,6 +47,10 @@ REQUIRED = {
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 _STATE = "megatron/core/parallel_state.py"
+EVAL_BATCH, EVAL_MICRO = "--eval-global-batch-size", "--eval-micro-batch-size"
+RAMPUP, DECREASES = "--rampup-batch-size", "--decrease-batch-size-if-needed"
+_SCHEDULES = "megatron/core/pipeline_parallel/schedules.py"
+_BATCHES = "megatron/core/num_microbatches_calculator.py"
 _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 _ATTENTION = "Transformer Engine's attention with context parallelism, in the first layer"
 
@@ -235,11 +244,10 @@ def chunks_need_stages(file: MegatronView) -> Refused:
     return {f"{file.vpp} chunks per stage need {least} stages; given {file.pp}": is_short}
 
 
-@rule("megatron/core/pipeline_parallel/schedules.py", "--global-batch-size")
-def micro_batches_fill_chunks(file: MegatronView) -> Refused:
-    """Interleaved stages take micro-batches in groups of at least pp."""
-    count, rest = divmod(file.global_batch, file.micro_batch * file.dp or 1)
-    if file.vpp == 1 or not count * file.micro_batch * file.dp or rest:
+def _unfilled(file: MegatronView, batch: int, micro_batch: int) -> Refused:
+    """What is wrong with the number of micro-batches of a batch under interleaving."""
+    count, rest = divmod(batch, micro_batch * file.dp or 1)
+    if file.vpp == 1 or not count * micro_batch * file.dp or rest:
         return {}
     group = file.number("--microbatch-group-size-per-virtual-pipeline-stage") or file.pp
     is_group, left = file.pp <= group <= count, count % group
@@ -251,12 +259,77 @@ def micro_batches_fill_chunks(file: MegatronView) -> Refused:
     }
 
 
-@in_arguments("--global-batch-size")
-def batch_divides(file: MegatronView) -> Refused:
+def _undivided(file: MegatronView, batch: int, micro_batch: int) -> Refused:
+    each = micro_batch * file.dp
+    what = f"a multiple of micro-batch {micro_batch} x dp {file.dp} = {each}"
+    return {f"must be {what}; given {batch}": each and batch % each}
+
+
+def _of_batches(file: MegatronView, ask: Callable[..., Refused]) -> Violations:
+    """What is wrong with the batch, or one of a schedule, at the option that says it."""
+    key = STEPS if file.has(STEPS) else BATCH
+    for batch in file.batches:
+        yield from ((key, text) for text in which(ask(file, batch, file.micro_batch)))
+
+
+def _of_evaluation(file: MegatronView, ask: Callable[..., Refused]) -> Violations:
+    """The same of the batch of evaluations, where it is another."""
+    given = file.having(EVAL_BATCH, EVAL_MICRO)
+    if given and file.number("--eval-iters") != 0:
+        batch = file.number(EVAL_BATCH) or file.global_batch
+        refused = ask(file, batch, file.number(EVAL_MICRO) or file.micro_batch)
+        yield from ((given[0], text) for text in which(refused))
+
+
+@rule(_SCHEDULES)
+def micro_batches_fill_chunks(file: MegatronView) -> Violations:
+    """Interleaved stages take micro-batches in groups of at least pp."""
+    return _of_batches(file, _unfilled)
+
+
+@rule.unenforced(f"{_SCHEDULES}, in the first evaluation")
+def evaluation_fills_chunks(file: MegatronView) -> Violations:
+    """Interleaved stages evaluate micro-batches in groups of at least pp, too."""
+    return _of_evaluation(file, _unfilled)
+
+
+@in_arguments()
+def batch_divides(file: MegatronView) -> Violations:
     """Micro-batches of equal size make up the batch on every replica."""
-    each = file.micro_batch * file.dp
-    what = f"a multiple of micro-batch {file.micro_batch} x dp {file.dp} = {each}"
-    return {f"must be {what}; given {file.global_batch}": each and file.global_batch % each}
+    return iter(()) if file.flag(DECREASES) else _of_batches(file, _undivided)
+
+
+@in_arguments()
+def evaluation_divides(file: MegatronView) -> Violations:
+    """Micro-batches of equal size make up the batch of an evaluation."""
+    return _of_evaluation(file, _undivided)
+
+
+@rule(_BATCHES, STEPS)
+def batch_schedule_is_whole(file: MegatronView) -> Refused:
+    """A schedule of batches starts at 0, grows, and says all batches."""
+    if not file.has(STEPS):
+        return {}
+    try:
+        starts = [tokens // max(1, file.seq_len) for tokens, _ in batches_in(file.settings)]
+    except ValueError as error:
+        return {str(error): True}
+    others = file.having(BATCH, DECREASES)
+    return {
+        f"cannot stand beside {' and '.join(others)}": others,
+        f"must begin at 0; given {starts[:1]}": starts[:1] != [0],
+        "has two batches that begin in the same sequence": len({*starts}) < len(starts),
+    }
+
+
+rule.unenforced(
+    _BATCHES,
+    RAMPUP,
+    "batch_ramp_is_ignored",
+    f"is ignored: all iterations take --global-batch-size; {STEPS} says it today",
+    lambda file: file.has(RAMPUP),
+    severity="warning",
+)
 
 
 in_arguments(

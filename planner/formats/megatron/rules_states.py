@@ -7,7 +7,10 @@ from planner.formats.megatron.states import (
     AWARE,
     CAPACITY,
     CONNECTIONS,
+    FP32_GRADIENTS,
     LAYER_WISE,
+    MAIN_GRADIENTS,
+    MOMENTS,
     PADS,
 )
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
@@ -234,9 +237,19 @@ def precision_aware_needs_sharded_adam(file: MegatronView) -> Refused:
 @rule(_OPTIMIZER)
 def small_states_need_precision_aware(file: MegatronView) -> list[str]:
     """Needs --use-precision-aware-optimizer; given {given}."""
-    options = ("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
+    options = (MAIN_GRADIENTS, "--main-params-dtype", *MOMENTS)
     small = [option for option in options if file.word(option) != "fp32"]
     return [] if file.flag(AWARE) else small
+
+
+in_arguments(
+    MAIN_GRADIENTS,
+    "main_gradients_are_accumulated",
+    f"must be fp32 beside {FP32_GRADIENTS}; given {{given}}",
+    lambda file: (
+        file.flag("--bf16") and file.flag(FP32_GRADIENTS) and file.word(MAIN_GRADIENTS) != "fp32"
+    ),
+)
 
 
 @rule.unenforced(

@@ -50,6 +50,8 @@ OPTIMIZERS: Mapping[str, Mapping[str, object]] = {
 LAYER_WISE = ("lion", "muon")
 OFFLOADS = ("none", "optimizer:host")
 AWARE = "--use-precision-aware-optimizer"
+MOMENTS = ("--exp-avg-dtype", "--exp-avg-sq-dtype")
+BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 SHARDING = "--data-parallel-sharding-strategy"
 # The form of checkpoints that Megatron-FSDP has.
 DTENSOR = "fsdp_dtensor"
@@ -62,7 +64,7 @@ def _of_optimizer(settings: Settings) -> Decided:
     # Megatron's own default is 0.9.
     if name == "sgd" and as_number(given(settings, "--sgd-momentum")) != 0:
         name = "sgd-momentum"
-    states = [given(settings, key) for key in ("--exp-avg-dtype", "--exp-avg-sq-dtype")]
+    states = [given(settings, key) for key in MOMENTS]
     if name == "adam" and flag(settings, AWARE) and states == ["bf16", "bf16"]:
         name = "adam-bf16"
     yield "optimizer", "--optimizer", "muon" if name == "dist_muon" else name
@@ -203,6 +205,8 @@ STATES: Table = (
 # Megatron sets it for bf16 by itself, not for fp16.
 FP32_GRADIENTS = "--accumulate-allreduce-grads-in-fp32"
 BF16_GRADIENTS = "--grad-reduce-in-bf16"
+# Of gradients that are held and reduced in 16 bits, too.
+MAIN_GRADIENTS = "--main-grads-dtype"
 # The weights' dtype where it is left out; gradients travel in it too.
 FSDP_GRADIENTS = "--megatron-fsdp-main-grads-dtype"
 # Below 0: no capacity, as without it.
@@ -294,15 +298,39 @@ def of_runtime(settings: Settings) -> Decided:
         key, is_fp32 = FSDP_GRADIENTS, word(settings, FSDP_GRADIENTS) == "fp32"
     elif flag(settings, BF16_GRADIENTS):
         key, held, is_fp32 = BF16_GRADIENTS, 2, False
+    elif flag(settings, AWARE) and given(settings, MAIN_GRADIENTS) == "bf16":
+        # Without it Megatron accumulates in fp32, and says so: arguments.py.
+        key, held, is_fp32 = MAIN_GRADIENTS, 2, flag(settings, FP32_GRADIENTS)
     if held or is_fp32:
         yield "gradient_bytes", key, 4 if is_fp32 else held
 
 
 def traits_of(settings: Settings) -> Iterator[Setting]:
-    """The capacity of experts that a file asks for."""
+    """The capacity of experts that a file asks for, and the types of Adam's states."""
     factor = as_number(given(settings, CAPACITY))
     if factor is not None and factor > 0:
         yield from capacity_settings(factor, pads=flag(settings, PADS))
+    yield from _state_types(settings)
+
+
+def _state_types(settings: Settings) -> Iterator[Setting]:
+    """Bytes of the precision-aware Adam's moments, as a share of 8, and of its master weights.
+
+    Of fp32 masters beside bf16 weights Transformer Engine keeps the 16 bits that those lack, other
+    recipes of fp8 than delayed keep them whole (store_param_remainders of optimizer_config.py).
+    Moments of 16 bits both are ``adam-bf16``. On the host all is fp32.
+    """
+    is_adam = flag(settings, AWARE) and word(settings, "--optimizer") == "adam"
+    moments = [word(settings, key) for key in MOMENTS]
+    if not is_adam or flag(settings, "--optimizer-cpu-offload") or moments == ["bf16", "bf16"]:
+        return
+    scaled = given(settings, "--fp8-format") and word(settings, "--fp8-recipe") != "delayed"
+    has_remainders = flag(settings, "--bf16") and not scaled
+    if has_remainders or word(settings, "--main-params-dtype") == "fp16":
+        yield "states.master_weight_bytes", 2.0
+    share = sum(BYTES[each] for each in moments) / 8.0
+    if share < 1.0:
+        yield "states.optimizer_state_fraction", share
 
 
 def gradient_reasons(context: Context, strategy: Strategy) -> Refused:

@@ -5,7 +5,18 @@ from dataclasses import dataclass
 
 from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
-from planner.formats.megatron.options import ETP, PP, TP, accounted, names, number, whole, word
+from planner.formats.megatron.options import (
+    ETP,
+    PP,
+    STEPS,
+    TP,
+    accounted,
+    batches_in,
+    names,
+    number,
+    whole,
+    word,
+)
 from planner.formats.megatron.states import CONNECTIONS, keeps_order
 from planner.formats.rules import ConfigView
 from planner.formats.settings import given
@@ -75,6 +86,14 @@ class MegatronView(ConfigView):
     def words(self, option: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Several words, or the default."""
         return names(self.asked(option), option, default)
+
+    @property
+    def batches(self) -> list[int]:
+        """The batch, or all those of a schedule."""
+        try:
+            return [batch for _, batch in batches_in(self.asked(STEPS))] or [self.global_batch]
+        except ValueError:
+            return []
 
     @property
     def etp(self) -> int:
