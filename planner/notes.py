@@ -19,6 +19,7 @@ class NoteKind(StrEnum):
     given = "given"  # what narrows the answer
     read_as = "read_as"  # a word or an amount that was spelled otherwise
     left_out = "left_out"  # frameworks that cannot do what is asked
+    not_priced = "not_priced"  # options of a file that plans do not price
     hint = "hint"  # another value that would do better
     own_code = "own_code"  # what no file of the framework can say
     tight = "tight"  # plans inside the margin of memory

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from planner.formats.format import FormatRule
-from planner.formats.registry import format_names, load_format
+from planner.formats.registry import format_names, load_format, own_texts
 from tools.formulas import table
 
 KINDS: dict[str, Callable[[FormatRule], bool]] = {
@@ -28,6 +28,9 @@ def _names(name: str) -> str:
         found = [f"`{rule.name}`" for rule in load_format(name).rules if is_one(rule)]
         if found:
             lines.append(f"- {title}: {', '.join(found)}.")
+    if others := own_texts("not_priced", name):
+        named = "; ".join(f"`{key}`: {what}" for key, what in others.items())
+        lines.append(f"- Not priced, and named in the answer: {named}.")
     return "\n".join(lines)
 
 

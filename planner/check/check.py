@@ -174,7 +174,7 @@ def _linted(
         is_first = num_gpus is None
         kept = found if is_first else [one for one in kept if (one.rule, one.key) in rules]
         num_gpus = world.num_gpus if is_first else 0
-        if all(one in reading.findings for one in kept):
+        if {*reading.findings}.issuperset(kept):
             break
     if reading.unpriced:
         rule, message = "job.unpriced", f"{reading.unpriced}; memory and time are not checked"

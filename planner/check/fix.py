@@ -4,7 +4,7 @@ A layout counts only where the format writes it into the file, and the file, rea
 and breaks no rule of the format.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import unified_diff
@@ -187,10 +187,12 @@ def _with_fix(found: FixedFile, start: Start, origin: Layout, context: Context) 
             misspelt.append(replace(one, message=message))
     refuse(misspelt)
     before, after = _stated_in(start.reading), _stated_in(written.reading)
-    repaired = tuple(
+    first, *others = (
         replace(one, changes=tuple(_placed(change, before, after) for change in one.changes))
         for one in found.answer.repaired
     )
+    changes = (*first.changes, *_dropped(first.changes, before, after))
+    repaired = (replace(first, changes=changes), *others)
     return replace(
         found,
         fixed=written.source,
@@ -215,6 +217,25 @@ def _stated_in(reading: ParsedConfig) -> Stated:
             if place.line and (own is None or own[1].key in named):
                 found[name] = (each.path, place)
     return found
+
+
+def _dropped(
+    changes: Sequence[FieldChange], before: Stated, after: Stated
+) -> Iterator[FieldChange]:
+    """What the file states besides, and the fixed one does not."""
+    shown = {change.key for change in changes}
+    for name, (path, old) in before.items():
+        _, new = after.get(name, ("", NOWHERE))
+        if old.line and old.key not in shown and not new.line and old.value not in (None, new.value):
+            yield FieldChange(
+                field=name,
+                before=old.value,
+                after="not stated",
+                counts=False,
+                key=old.key,
+                path=path,
+                line=old.line,
+            )
 
 
 def _placed(change: FieldChange, before: Stated, after: Stated) -> FieldChange:

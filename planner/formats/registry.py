@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from planner.documents.tree import load_own
 from planner.errors import InputError
-from planner.formats.format import Format, Hosts, SourceText
+from planner.formats.format import Format, Hosts, Located, ParsedConfig, SourceText
 from planner.formats.trainer.tools import tool_names
 from planner.spec.traits import FrameworkTraits
 
@@ -100,7 +100,23 @@ def program_of(source: SourceText) -> Program | None:
 
 
 @cache
-def left_open(name: str) -> Mapping[str, str]:
-    """Return what is left to the user of a format, and the keys for it."""
-    by_format: dict[str, dict[str, str]] = load_own(__package__, "left_open.yaml")
+def own_texts(table: str, name: str) -> Mapping[str, str]:
+    """A format's texts of a table.
+
+    ``left_open``: what is left to its user, and the keys for it. ``not_priced``: keys that change
+    memory or time beside what plans price, and how.
+    """
+    by_format: dict[str, dict[str, str]] = load_own(__package__, f"{table}.yaml")
     return by_format.get(name, {})
+
+
+def not_priced(reading: ParsedConfig) -> tuple[Located, str] | None:
+    """What a file asks for and plans do not price, and where it does so first; None: nothing."""
+    table, off = own_texts("not_priced", reading.format), ("false", "0", "0.0", "none", "null")
+    found = [
+        (place, table[key])
+        for key, place in reading.settings.items()
+        if key in table and str(place.value).lower() not in off
+    ]
+    named = ", ".join(f"{place.key} ({what})" for place, what in found)
+    return (found[0][0], f"not priced: {named}") if found else None

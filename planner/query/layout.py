@@ -8,6 +8,7 @@ from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError
 from planner.formats.format import CheckContext, Finding, ParsedConfig
+from planner.formats.registry import not_priced
 from planner.frameworks.registry import CURRENT, load_traits, optimizer_names, profile_names
 from planner.frameworks.settings import (
     usual_mtp_layers,
@@ -120,6 +121,8 @@ def complete(
         values.add("job.unpriced", f"{unpriced}; memory and time are not checked")
     values.assumed += reading.supposes
     values.assumed += [OF_SCRIPT[name] for name in assumes if name in OF_SCRIPT]
+    if named := not_priced(reading):
+        values.findings.append(values.places.at(named[0], "job.not_priced", named[1]))
     layout = None
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
     if strategy and batch and precision and not unpriced and not has_bad_value:

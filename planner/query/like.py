@@ -13,7 +13,7 @@ from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import runtime_settings
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH
-from planner.notes import COMMAND_LINE
+from planner.notes import COMMAND_LINE, Note, NoteKind
 from planner.query.query import Query
 from planner.search.space.vocabulary import ALIASES
 from planner.spec.cluster import ClusterSpec
@@ -50,6 +50,14 @@ def started(query: Query) -> Query:
     stated |= query.given
     given = {**stated, "settings": (*settings, *said), "like": None}
     return Query.of(query.model, query.cluster, defaults=query.defaults, **given)
+
+
+def not_priced_in(like: str | None) -> list[Note]:
+    """A note that names what a file asks for and plans do not price."""
+    from planner.formats.registry import not_priced
+
+    named = not_priced(_reading(like)[1]) if like is not None and is_file(like) else None
+    return [Note(kind=NoteKind.not_priced, text=named[1], subject="like")] if named else []
 
 
 def _recipe(name: str) -> Recipe:

@@ -22,7 +22,7 @@ from planner.errors import InputError
 from planner.formats.format import Format
 from planner.notes import COMMAND_LINE, Note, NoteKind, Problems
 from planner.query.job import read_job, read_precision
-from planner.query.like import started
+from planner.query.like import not_priced_in, started
 from planner.query.narrowing import check_placement, expressible, narrowing_of, offering, placed
 from planner.query.objectives import AMOUNTS, FASTEST, OBJECTIVES, WORDS, Aim, JobLimits
 from planner.query.query import Query
@@ -86,6 +86,7 @@ def resolve(
     problems = problems or Problems()
     asked, query = query, problems.read(partial(started, query)) or query
     problems.found += query.problems
+    problems.notes += problems.read(partial(not_priced_in, asked.get("like"))) or []
     model = _read_model(query.model, problems)
     cluster = problems.read(partial(_read_cluster, query, num_gpus, problems))
     fmt = fmt or format_meant(query.get("framework"))

@@ -16,7 +16,7 @@ from planner.cost.estimate import estimate
 from planner.documents.file import read_text
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
-from planner.formats.registry import left_open
+from planner.formats.registry import own_texts
 from planner.launchers.launcher import MOCK, SCRIPT, Launcher, allocation_of, user_variables
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
@@ -124,7 +124,7 @@ def emit_document(
         folder=str(folder) if folder else None,
         files=tuple(files),
         variables=dict(user_variables(emitted.variables)),
-        left_open={**left_open(made.name), **emitted.left_open},
+        left_open={**own_texts("left_open", made.name), **emitted.left_open},
         notes=(note,) if note else (),
     )
 
@@ -253,7 +253,7 @@ def _readme(
             f"\nWith `{MOCK}=1` it starts as it is, on made-up data, and {spared} are not needed: "
             f"{_code(' '.join(emitted.mock))} stands in place of the words of the run.\n"
         )
-    if left := {**left_open(made.name), **emitted.left_open}:
+    if left := {**own_texts("left_open", made.name), **emitted.left_open}:
         keys_left = [(what, _code(keys)) for what, keys in left.items()]
         table = _table(("what", "keys"), keys_left)
         left_to_user = (

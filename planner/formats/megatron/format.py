@@ -33,7 +33,6 @@ from planner.formats.format import (
     first_line,
     listed,
 )
-from planner.formats.megatron import rules_layout, rules_states
 from planner.formats.megatron.mapping import (
     FILE,
     OWNED,
@@ -58,6 +57,7 @@ from planner.formats.megatron.options import (
     typed,
     words_of,
 )
+from planner.formats.megatron.rules import rule
 from planner.formats.megatron.states import environment, traits_of
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
@@ -406,9 +406,7 @@ def _value(option: Option, place: Located) -> SettingValue | None:
         return None
 
 
-RULES = (*rules_layout.rule, *rules_states.rule)
-
-
+RULES = tuple(rule)
 FORMAT = Format(
     name=NAME,
     title=TITLE,

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import (
+    BATCH,
     ETP,
     PP,
     STEPS,
     TP,
     accounted,
     batches_in,
+    load_options,
     names,
     number,
     whole,
@@ -23,6 +26,8 @@ from planner.formats.settings import given
 
 ARGUMENTS = "megatron/training/arguments.py"
 CONFIG = "megatron/core/transformer/transformer_config.py"
+# A batch between the option that says it and its micro-batch.
+Batch: TypeAlias = tuple[str, int, int]
 
 
 class Size:
@@ -39,6 +44,27 @@ class Size:
             if self.decision in SIZES:
                 return whole(file.settings, self.option, default)
         return whole(file.asked(self.option), self.option, default)
+
+
+class Named(dict[str, Any]):
+    """Attributes of a view, else values of options by their names, ``has_`` one: if it is given."""
+
+    def __init__(self, file: "MegatronView") -> None:
+        super().__init__()
+        self.file = file
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """The value, which is asked of the file once it is needed."""
+        if name in dir(self.file):
+            return getattr(self.file, name)
+        option = f"--{name.removeprefix('has_').replace('_', '-')}"
+        known, file = load_options()[option], self.file
+        if name.startswith("has_"):
+            return file.has(option)
+        if not known.takes_values:
+            return file.flag(option)
+        ask = file.words if known.nargs else file.number if known.kind == "int" else file.word
+        return ask(option)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +85,11 @@ class MegatronView(ConfigView):
     hidden_size = Size("--hidden-size", "model.hidden_size", 0)
     ffn_size = Size("--ffn-hidden-size", "model.ffn_size", 0)
     query_groups = Size("--num-query-groups")
+
+    @property
+    def named(self) -> "Named":
+        """What conditions ask, by name."""
+        return Named(self)
 
     def asked(self, option: str) -> Mapping[str, Located]:
         """The settings; what rests on an option that the file leaves open is not said."""
@@ -88,12 +119,20 @@ class MegatronView(ConfigView):
         return names(self.asked(option), option, default)
 
     @property
-    def batches(self) -> list[int]:
+    def batches(self) -> list[Batch]:
         """The batch, or all those of a schedule."""
         try:
-            return [batch for _, batch in batches_in(self.asked(STEPS))] or [self.global_batch]
+            found = [(STEPS, batch) for _, batch in batches_in(self.asked(STEPS))]
         except ValueError:
             return []
+        return [(*each, self.micro_batch) for each in found or [(BATCH, self.global_batch)]]
+
+    @property
+    def evaluated(self) -> list[Batch]:
+        """The batch of evaluations, where it is another."""
+        key, micro = "--eval-global-batch-size", "--eval-micro-batch-size"
+        size = self.number(key) or self.global_batch, self.number(micro) or self.micro_batch
+        return [(each, *size) for each in self.having(key, micro)[:1]]
 
     @property
     def etp(self) -> int:
@@ -130,6 +169,11 @@ class MegatronView(ConfigView):
     def counted_layers(self) -> int:
         """Layers that are shared out to the stages; 0: the file leaves their number open."""
         return self.num_layers and self.num_layers + sum(accounted(self.settings))
+
+    @property
+    def stage_layers(self) -> int:
+        """Layers of a stage; 0: not known or not whole."""
+        return 0 if self.counted_layers % self.pp else self.counted_layers // self.pp
 
     @property
     def num_kv_heads(self) -> int:

@@ -1,10 +1,13 @@
-"""Rules about degrees, stages, chunks and batch, and options that are required or removed."""
+"""Rules of Megatron-LM: those of ``rules.yaml``, and what no condition says."""
 
-from collections.abc import Callable
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import prod
 
-from planner.formats.decision import which
+from planner.documents.tree import load_own
+from planner.expr import Language, computed, parsed
 from planner.formats.megatron.options import (
     BATCH,
     CHUNK,
@@ -26,8 +29,10 @@ from planner.formats.megatron.options import (
     layout_problem,
     parse_layout,
 )
-from planner.formats.megatron.view import ARGUMENTS, CONFIG, MegatronView
+from planner.formats.megatron.states import AWARE, CAPACITY, MAIN_GRADIENTS, MOMENTS, PADS
+from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
 from planner.formats.rules import Refused, Rules, Violations, first_of
+from planner.formats.settings import as_number
 
 REMOVED = {
     "--batch-size": "--micro-batch-size",
@@ -46,15 +51,58 @@ REQUIRED = {
 }
 CP_TYPE = "--cp-comm-type"
 CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
-_STATE = "megatron/core/parallel_state.py"
-EVAL_BATCH, EVAL_MICRO = "--eval-global-batch-size", "--eval-micro-batch-size"
-RAMPUP, DECREASES = "--rampup-batch-size", "--decrease-batch-size-if-needed"
+METHOD, UNIT = "--recompute-method", "--recompute-num-layers"
+GRANULARITY, MODULES = "--recompute-granularity", "--recompute-modules"
+OFFLOADING, OFFLOADED = "--fine-grained-activation-offloading", "--offload-modules"
+RECOMPUTABLE = "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts, gdn_norm_out"
+OFFLOADABLE = (
+    "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, qkv_linear"
+)
+# Ways of balancing that go with dropped tokens.
+_LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
+_BALANCING = "--moe-router-load-balancing-type"
+_BOTH = f"{ARGUMENTS}, {CONFIG}"
+_OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
+DECREASES = "--decrease-batch-size-if-needed"
 _SCHEDULES = "megatron/core/pipeline_parallel/schedules.py"
 _BATCHES = "megatron/core/num_microbatches_calculator.py"
 _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 _ATTENTION = "Transformer Engine's attention with context parallelism, in the first layer"
 
 rule = Rules(MegatronView)
+LANGUAGE = Language(
+    operations={
+        ast.And: all,
+        ast.Or: any,
+        ast.Not: operator.not_,
+        ast.Mult: operator.mul,
+        ast.Mod: operator.mod,
+        ast.Eq: operator.eq,
+        ast.NotEq: operator.ne,
+        ast.Lt: operator.lt,
+        ast.Gt: operator.gt,
+        ast.Is: operator.is_,
+        ast.In: lambda part, whole: part in whole,
+        ast.NotIn: lambda part, whole: part not in whole,
+    },
+    forms=(ast.Tuple,),
+    allowed="names, constants, * %, == != < >, is, in, and, or, not",
+)
+
+
+def _in_words(wrong: Mapping[str, str]) -> Callable[[MegatronView], Refused]:
+    """The rule that a table's conditions say, each with what is wrong then."""
+    trees = {text: parsed(condition) for text, condition in wrong.items()}
+
+    def broken(file: MegatronView) -> Refused:
+        found = (text for text, tree in trees.items() if computed(tree, file.named, LANGUAGE))
+        return {text.format_map(file.named): True for text in found}
+
+    return broken
+
+
+for _name, _entry in load_own(__package__, "rules.yaml").items():
+    rule(name=_name, when=_in_words(_entry.pop("wrong")), **_entry)
 in_arguments, in_config = partial(rule, ARGUMENTS), partial(rule, CONFIG)
 
 
@@ -68,85 +116,6 @@ def degrees_divide_processes(file: MegatronView) -> list[str]:
         return []
     degrees = {TP: file.tp, PP: file.pp, CP: file.cp}
     return [max(degrees, key=degrees.__getitem__)]
-
-
-rule(
-    _STATE,
-    "--expert-model-parallel-size",
-    "expert_degrees_divide_processes",
-    (
-        "expert tensor parallelism {file.etp} x ep {file.ep} x pp {file.pp} must divide the "
-        "processes; given {file.num_gpus}"
-    ),
-    lambda file: file.num_experts > 0 and file.num_gpus % file.expert_ranks > 0,
-)
-in_config(
-    TP,
-    "tp_divides_heads",
-    "must divide the {file.num_heads} attention heads; given {file.tp}",
-    lambda file: file.num_heads % file.tp > 0,
-)
-in_config(
-    TP,
-    "tp_fits_kv_heads",
-    "must divide the {file.num_kv_heads} query groups or be a multiple; given {file.tp}",
-    lambda file: (
-        file.num_kv_heads > 0
-        and file.num_kv_heads % file.tp > 0
-        and file.tp % file.num_kv_heads > 0
-    ),
-)
-rule.unenforced(
-    "megatron/core/tensor_parallel/layers.py, when the model is built",
-    TP,
-    "tp_divides_ffn",
-    "must divide the MLP's width {file.ffn_size}; given {file.tp}",
-    lambda file: file.ffn_size % file.tp > 0,
-)
-in_arguments(
-    "--num-attention-heads",
-    "heads_divide_width",
-    (
-        "must divide --hidden-size {file.hidden_size} or come with --kv-channels; "
-        "given {file.num_heads}"
-    ),
-    lambda file: (
-        file.has("--num-attention-heads")
-        and not file.has("--kv-channels")
-        and file.num_heads > 0
-        and file.hidden_size % file.num_heads > 0
-    ),
-)
-in_arguments(
-    PP,
-    "pp_divides_layers",
-    (
-        "must divide {file.counted_layers} layers, embedding and loss counted where asked; "
-        f"given {{file.pp}}, uneven stages need {LAYOUT}"
-    ),
-    lambda file: file.counted_layers % file.pp > 0 and not file.having(LAYOUT, CHUNKS, FIRST, LAST),
-)
-
-
-@in_arguments(CHUNK)
-def chunk_divides_stage(file: MegatronView) -> Refused:
-    """Chunks of the size given fill every stage."""
-    size = file.number(CHUNK)
-    layers, rest = divmod(file.counted_layers, file.pp)
-    if size is None or not layers or rest:
-        return {}
-    is_wrong = size < 1 or layers % size
-    return {f"must divide the {layers} layers of a stage; given {size}": is_wrong}
-
-
-@rule.unenforced("megatron/core/transformer/transformer_block.py, when the model is built", CHUNKS)
-def chunks_divide_stage(file: MegatronView) -> Refused:
-    """Each stage splits into the number of chunks given."""
-    count, layers = file.number(CHUNKS), file.counted_layers
-    if not count or file.having(FIRST, LAST):
-        return {}
-    is_uneven = layers % (file.pp * count)
-    return {f"pp {file.pp} x {count} chunks must divide {layers} layers; given {count}": is_uneven}
 
 
 @in_arguments()
@@ -206,12 +175,6 @@ rule(
     when=lambda file: file.having(FIRST, LAST)[:1] if any(accounted(file.settings)) else [],
     says=f"cannot stand beside {EMBEDDING} or {LOSS}",
 )
-in_arguments(
-    CHUNK,
-    "ends_take_number_of_chunks",
-    f"cannot stand beside {FIRST} and {LAST}; allowed is {CHUNKS}",
-    lambda file: file.has(CHUNK) and bool(file.having(FIRST, LAST)),
-)
 
 
 @in_config()
@@ -236,73 +199,40 @@ def ends_leave_even_middle(file: MegatronView) -> Violations:
     yield from ((given[0], text) for text in first_of(wrong))
 
 
-@in_arguments(PP)
-def chunks_need_stages(file: MegatronView) -> Refused:
-    """Interleaving needs two stages, without overlapped transfers three."""
-    least = 3 if file.flag("--no-overlap-p2p-communication") else 2
-    is_short = file.vpp > 1 and file.pp < least
-    return {f"{file.vpp} chunks per stage need {least} stages; given {file.pp}": is_short}
-
-
-def _unfilled(file: MegatronView, batch: int, micro_batch: int) -> Refused:
-    """What is wrong with the number of micro-batches of a batch under interleaving."""
-    count, rest = divmod(batch, micro_batch * file.dp or 1)
-    if file.vpp == 1 or not count * micro_batch * file.dp or rest:
-        return {}
+def _fill_chunks(file: MegatronView, batches: Iterable[Batch]) -> Violations:
     group = file.number("--microbatch-group-size-per-virtual-pipeline-stage") or file.pp
-    is_group, left = file.pp <= group <= count, count % group
-    return {
-        f"needs {group} micro-batches or more, groups of at least pp; given {count}": not is_group,
-        f"{count} micro-batches leave {left} in the last group of {group}": (
-            is_group and 0 < left < file.pp
-        ),
-    }
-
-
-def _undivided(file: MegatronView, batch: int, micro_batch: int) -> Refused:
-    each = micro_batch * file.dp
-    what = f"a multiple of micro-batch {micro_batch} x dp {file.dp} = {each}"
-    return {f"must be {what}; given {batch}": each and batch % each}
-
-
-def _of_batches(file: MegatronView, ask: Callable[..., Refused]) -> Violations:
-    """What is wrong with the batch, or one of a schedule, at the option that says it."""
-    key = STEPS if file.has(STEPS) else BATCH
-    for batch in file.batches:
-        yield from ((key, text) for text in which(ask(file, batch, file.micro_batch)))
-
-
-def _of_evaluation(file: MegatronView, ask: Callable[..., Refused]) -> Violations:
-    """The same of the batch of evaluations, where it is another."""
-    given = file.having(EVAL_BATCH, EVAL_MICRO)
-    if given and file.number("--eval-iters") != 0:
-        batch = file.number(EVAL_BATCH) or file.global_batch
-        refused = ask(file, batch, file.number(EVAL_MICRO) or file.micro_batch)
-        yield from ((given[0], text) for text in which(refused))
+    for key, batch, micro_batch in batches:
+        count, rest = divmod(batch, micro_batch * file.dp or 1)
+        left = count % group
+        if file.vpp == 1 or not count * micro_batch * file.dp or rest:
+            continue
+        if not file.pp <= group <= count:
+            yield key, f"needs {group} micro-batches or more, groups of at least pp; given {count}"
+        elif 0 < left < file.pp:
+            yield key, f"{count} micro-batches leave {left} in the last group of {group}"
 
 
 @rule(_SCHEDULES)
 def micro_batches_fill_chunks(file: MegatronView) -> Violations:
     """Interleaved stages take micro-batches in groups of at least pp."""
-    return _of_batches(file, _unfilled)
+    return _fill_chunks(file, file.batches)
 
 
 @rule.unenforced(f"{_SCHEDULES}, in the first evaluation")
 def evaluation_fills_chunks(file: MegatronView) -> Violations:
     """Interleaved stages evaluate micro-batches in groups of at least pp, too."""
-    return _of_evaluation(file, _unfilled)
+    return _fill_chunks(file, file.evaluated if file.number("--eval-iters") != 0 else ())
 
 
 @in_arguments()
 def batch_divides(file: MegatronView) -> Violations:
-    """Micro-batches of equal size make up the batch on every replica."""
-    return iter(()) if file.flag(DECREASES) else _of_batches(file, _undivided)
-
-
-@in_arguments()
-def evaluation_divides(file: MegatronView) -> Violations:
-    """Micro-batches of equal size make up the batch of an evaluation."""
-    return _of_evaluation(file, _undivided)
+    """Micro-batches of equal size make up a batch on every replica, of evaluations too."""
+    for key, batch, micro_batch in (*file.batches, *file.evaluated):
+        each = micro_batch * file.dp
+        is_made_smaller = key == BATCH and file.flag(DECREASES)
+        if each and batch % each and not is_made_smaller:
+            what = f"a multiple of micro-batch {micro_batch} x dp {file.dp} = {each}"
+            yield key, f"must be {what}; given {batch}"
 
 
 @rule(_BATCHES, STEPS)
@@ -320,34 +250,6 @@ def batch_schedule_is_whole(file: MegatronView) -> Refused:
         f"must begin at 0; given {starts[:1]}": starts[:1] != [0],
         "has two batches that begin in the same sequence": len({*starts}) < len(starts),
     }
-
-
-rule.unenforced(
-    _BATCHES,
-    RAMPUP,
-    "batch_ramp_is_ignored",
-    f"is ignored: all iterations take --global-batch-size; {STEPS} says it today",
-    lambda file: file.has(RAMPUP),
-    severity="warning",
-)
-
-
-in_arguments(
-    CP,
-    "cp_divides_sequence",
-    "2 x cp = 2 x {file.cp} must divide --seq-length; given {file.seq_len}",
-    # One from the front and one from the back: under a causal mask all do the same work.
-    lambda file: file.cp > 1 and file.seq_len % (2 * file.cp) > 0,
-)
-
-
-@in_arguments("--max-position-embeddings")
-def positions_cover_sequence(file: MegatronView) -> Refused:
-    """No sequence is longer than the positions."""
-    given = "--encoder-seq-length" if file.has("--encoder-seq-length") else "--seq-length"
-    most, length = file.number("--max-position-embeddings"), file.number(given) or 1
-    is_short = most is not None and most < length
-    return {f"must be at least {given} {length}; given {most}": is_short}
 
 
 @in_arguments()
@@ -405,26 +307,6 @@ def ep_divides_experts(file: MegatronView) -> Refused:
     }
 
 
-rule(
-    _STATE,
-    "--use-tp-pp-dp-mapping",
-    "inner_stages_keep_dp",
-    ("needs equal data parallelism of experts and the rest; given {file.expert_dp} and {file.dp}"),
-    lambda file: file.pp > 1 and file.expert_dp != file.dp,
-    on="--use-tp-pp-dp-mapping",
-)
-
-
-@rule(_STATE, "--num-distributed-optimizer-instances")
-def instances_divide_dp(file: MegatronView) -> Refused:
-    """Replicas of the sharding group divide dp x cp and the experts' dp."""
-    count, ranks, expert_dp = file.instances, file.dp * file.cp, file.expert_dp
-    return {
-        f"must divide dp x cp {ranks}; given {count}": ranks % count,
-        f"must divide experts' dp {expert_dp}; given {count}": expert_dp % count,
-    }
-
-
 @in_arguments()
 def required_options(file: MegatronView) -> list[str]:
     """Is missing; Megatron has no default for it."""
@@ -446,40 +328,96 @@ def removed_options(file: MegatronView) -> Violations:
         yield option, f"is no longer taken; allowed is {REMOVED[option]}"
 
 
-in_arguments(
-    "--train-samples",
-    "train_length_given_once",
-    "cannot stand beside --train-iters; allowed is one of them",
-    lambda file: file.has("--train-iters") and file.has("--train-samples"),
+def _unknown(modules: tuple[str, ...], allowed: str) -> Refused:
+    """Modules that are not among those of a text."""
+    known = allowed.split(", ")
+    return {f"unknown {each}; allowed are {allowed}": each not in known for each in modules}
+
+
+@in_config()
+def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
+    """Experts are padded to a capacity, and tokens are dropped beside balancing losses only."""
+    factor = as_number(file[CAPACITY])
+    has_factor = factor is not None and factor >= 0
+    if file.flag(PADS) and not has_factor:
+        yield PADS, f"needs {CAPACITY}"
+    others = [each for each in file.words(_BALANCING) if each not in _LOSSES]
+    if has_factor and others:
+        yield CAPACITY, f"needs {_BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
+
+
+@in_config(GRANULARITY)
+def full_recompute_is_complete(file: MegatronView) -> Refused:
+    """Full recomputation is told how and how many layers."""
+    missing = [option for option in (METHOD, UNIT) if option not in file.settings]
+    return {f"full needs {' and '.join(missing)}": file.granularity == "full" and missing}
+
+
+@rule.unenforced(f"{CONFIG}: the layers ask for recompute_granularity alone")
+def recompute_has_a_granularity(file: MegatronView) -> list[str]:
+    """Nothing is recomputed without --recompute-granularity full or selective."""
+    found = [option for option in (METHOD, UNIT, MODULES) if option in file.settings]
+    is_open = GRANULARITY in file.settings or file.flag("--recompute-activations")
+    return [] if is_open else found[:1]
+
+
+rule(
+    _BOTH,
+    name="selective_recompute_takes_modules",
+    holds="Belongs to full recomputation; selective takes --recompute-modules.",
+    when=lambda file: file.having(METHOD, UNIT)[:1] if file.granularity == "selective" else [],
 )
-rule.unenforced(
-    f"{ARGUMENTS} switches it off with a warning",
-    "--sequence-parallel",
-    "sequence_parallel_needs_tp",
-    "is switched off silently: --tensor-model-parallel-size is 1",
-    lambda file: file.flag("--sequence-parallel") and file.tp == 1,
-    severity="warning",
-)
-rule.unenforced(
-    "megatron/core/transformer/moe/moe_layer.py, in the first layer",
-    "--tensor-model-parallel-size",
-    "mixture_with_tp_needs_sequence_parallel",
-    "{file.tp} with experts needs --sequence-parallel in training",
-    lambda file: file.num_experts > 0 and file.tp > 1 and not file["--sequence-parallel"],
-)
-in_arguments(
-    "--tp-comm-overlap",
-    "tp_overlap_needs_sequence_parallel",
-    "needs --sequence-parallel and tensor parallelism; given tp {file.tp}",
-    lambda file: not file["--sequence-parallel"] or file.tp == 1,
-    on="--tp-comm-overlap",
-)
-in_config(
-    "--num-experts",
-    "expert_bias_needs_whole_experts",
-    (
-        "experts with biases need --expert-tensor-parallel-size 1 or --disable-bias-linear; "
-        "given {file.etp}"
-    ),
-    lambda file: file.has("--num-experts") and not file["--disable-bias-linear"] and file.etp > 1,
-)
+
+
+@in_config(MODULES)
+def recompute_modules_exist(file: MegatronView) -> Refused:
+    """Only what the model has and the recipe allows can be recomputed."""
+    modules = file.words(MODULES) if file.granularity == "selective" else ()
+    is_delayed = file.has("--fp8-format") and file.word("--fp8-recipe") == "delayed"
+    has_shared = file.has("--moe-shared-expert-intermediate-size")
+    grouped, latent = "--moe-grouped-gemm", "--multi-latent-attention"
+    delayed, overlap = "fp8 with delayed scaling", "--moe-shared-expert-overlap"
+    refused = {
+        f"moe_act needs {grouped}": not file[grouped],
+        f"moe_act cannot stand beside {delayed}": is_delayed and file.flag(grouped),
+        f"mla_up_proj needs {latent}": not file[latent],
+        f"shared_experts cannot stand beside {overlap}": file.flag(overlap) and has_shared,
+        f"layernorm cannot stand beside {delayed}": is_delayed,
+    }
+    named = {what: is_so and what.partition(" ")[0] in modules for what, is_so in refused.items()}
+    return {**named, **_unknown(modules, RECOMPUTABLE)}
+
+
+@rule(_BOTH, OFFLOADING, on=OFFLOADING)
+def fine_grained_offload_setup(file: MegatronView) -> Refused:
+    """Offloading of modules needs Transformer Engine's first way of it, and modules."""
+    is_set = not file.is_script or file.variable("NVTE_CPU_OFFLOAD_V1") == "1"
+    return {
+        "needs NVTE_CPU_OFFLOAD_V1=1 in the environment": not is_set,
+        f"needs {OFFLOADED}": not file.words(OFFLOADED),
+    }
+
+
+@in_config(OFFLOADED, on=OFFLOADING)
+def offload_modules_exist(file: MegatronView) -> Refused:
+    """Only modules that can be offloaded are, and attention's projection with its core."""
+    modules = file.words(OFFLOADED)
+    lacks_core = "attn_proj" in modules and "core_attn" not in modules
+    lacking = {"attn_proj needs core_attn, whose output it saves": lacks_core}
+    return {**_unknown(modules, OFFLOADABLE), **lacking}
+
+
+@rule(_OPTIMIZER)
+def small_states_need_precision_aware(file: MegatronView) -> list[str]:
+    """Needs --use-precision-aware-optimizer; given {given}."""
+    options = (MAIN_GRADIENTS, "--main-params-dtype", *MOMENTS)
+    small = [option for option in options if file.word(option) != "fp32"]
+    return [] if file.flag(AWARE) else small
+
+
+@rule(_BOTH)
+def one_precision(file: MegatronView) -> Violations:
+    """Weights and products have one precision each."""
+    for option, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):
+        if file.has(option) and file.has(other):
+            yield option, f"cannot stand beside {other}"

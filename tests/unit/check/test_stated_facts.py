@@ -1,0 +1,125 @@
+"""What files of Megatron-LM and Bridge state is read fact by fact, whatever else is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.check.check import check_file
+from planner.check.fix import fix_file
+from planner.check.result import FileResult
+from planner.formats.format import read_source
+from planner.query.from_file import Request
+
+MODEL = (
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --swiglu "
+    "--group-query-attention --num-query-groups 8 --normalization RMSNorm --disable-bias-linear "
+    "--untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 128256 "
+    "--max-position-embeddings 8192 --seq-length 8192 --micro-batch-size 1 --bf16 "
+)
+SHARDED = "--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer "
+AWARE = "--use-precision-aware-optimizer "
+BRIDGE = (
+    "run_recipe.py --recipe llama3_8b_pretrain_config train.micro_batch_size=1 "
+    "train.global_batch_size=48 model.seq_length=8192 model.context_parallel_size=1 "
+    "model.expert_model_parallel_size=1 model.virtual_pipeline_model_parallel_size=null "
+)
+BOTH_OFF = "ddp.use_distributed_optimizer=false optimizer.use_distributed_optimizer=false"
+
+
+def checked(folder: Path, words: str, batch: str = "--global-batch-size 48") -> FileResult:
+    own = f"pretrain_gpt.py {MODEL} {batch} " if words.startswith("--") else BRIDGE
+    path = folder / "run.sh"
+    path.write_text(
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+        f"torchrun --nnodes 3 --nproc-per-node 8 {own}{words}\n"
+    )
+    request = Request(model="llama3-8b", cluster="3xdgx-h100", with_advice=False)
+    return check_file(str(path), request)
+
+
+def peak_gib(result: FileResult) -> float:
+    assert result.figures is not None, result.findings
+    return result.figures.peak_bytes / 2**30
+
+
+@pytest.mark.parametrize(
+    ("words", "saved"),
+    [
+        ("--grad-reduce-in-bf16", 2.0),
+        (AWARE, 2.0 / 6),
+        (f"{AWARE}--main-grads-dtype bf16", 2.0 + 2.0 / 6),
+        (f"{AWARE}--main-params-dtype fp16", 2.0 / 6),
+        (f"{AWARE}--exp-avg-dtype bf16", 4.0 / 6),
+        (f"{AWARE}--exp-avg-sq-dtype fp8", 5.0 / 6),
+        (f"{AWARE}--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", 6.0 / 6),
+    ],
+)
+def test_every_type_of_the_states_counts_alone(words: str, saved: float, tmp_path: Path) -> None:
+    # Of 8.03e9 parameters over tp 4, and what the allocator reserves beyond; states are over dp 6.
+    before, after = (checked(tmp_path, f"{SHARDED}{each}") for each in ("", words))
+    expected = saved * 8.03e9 / 4 * 1.05 / 2**30
+    assert peak_gib(before) - peak_gib(after) == pytest.approx(expected, rel=0.01)
+
+
+UNEVEN = "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 3 "
+FULL = "--recompute-granularity full --recompute-method"
+ENDS = "model.num_layers_in_first_pipeline_stage={} model.num_layers_in_last_pipeline_stage=10"
+TP2 = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size"
+
+
+@pytest.mark.parametrize(
+    ("words", "plain", "low", "high"),
+    [
+        # Layers that do not split are recomputed all the same.
+        (f"{UNEVEN}{FULL} uniform --recompute-num-layers 1", UNEVEN, 0.65, 0.75),
+        (f"{UNEVEN}{FULL} block --recompute-num-layers 5", UNEVEN, 0.8, 0.9),
+        (f"{UNEVEN}--recompute-activations --recompute-modules mlp", UNEVEN, 0.7, 0.8),
+        # The recipe's distributed optimizer, until both keys switch it off; unequal ends.
+        (f"{TP2}=1", f"{TP2}=1 {BOTH_OFF}", 0.4, 0.6),
+        (f"{TP2}=1 ddp.use_distributed_optimizer=false", f"{TP2}=1", 1.0, 1.0),
+        (f"{TP2}=3 {ENDS.format(10)}", f"{TP2}=3 {ENDS.format(2)}", 0.6, 0.9),
+    ],
+)
+def test_facts_beside_others_count(
+    words: str, plain: str, low: float, high: float, tmp_path: Path
+) -> None:
+    shares = peak_gib(checked(tmp_path, words)) / peak_gib(checked(tmp_path, plain))
+    assert low <= shares <= high, shares
+
+
+STEPS, PP2 = "--step-batch-size-schedule", "--pipeline-model-parallel-size 2 "
+VPP = f"{PP2}--num-virtual-stages-per-pipeline-rank "
+
+
+@pytest.mark.parametrize(
+    ("words", "batch", "rules"),
+    [
+        ("--sft", f"{STEPS} '0:24 1B:48'", []),
+        ("--sft", f"{STEPS} '0:24 1B:50'", ["batch_divides"]),
+        ("--sft", f"{STEPS} '0:24 1B:48' --global-batch-size 48", ["batch_schedule_is_whole"]),
+        ("--sft", "--global-batch-size 48 --rampup-batch-size 8 8 9", ["batch_ramp_is_ignored"]),
+        # Told once, by the rule of the framework.
+        (f"{VPP}2", "--global-batch-size 36", ["micro_batches_fill_chunks"]),
+        (f"{VPP}5", "--global-batch-size 48", ["chunks_divide_stage"]),
+        (
+            f"{VPP}2 --eval-global-batch-size 12",
+            "--global-batch-size 48",
+            ["evaluation_fills_chunks"],
+        ),
+        (f"{PP2}--eval-global-batch-size 12", "--global-batch-size 48", []),
+        (f"{TP2}=4 {ENDS.format(9)}", "", ["ends_leave_even_middle"]),
+        (f"{SHARDED}--moe-paged-stash", "--global-batch-size 48", ["not_priced"]),
+        (f"{TP2}=1 model.cuda_graph_impl=local", "", ["not_priced"]),
+    ],
+)
+def test_each_breach_is_told_once(words: str, batch: str, rules: list[str], tmp_path: Path) -> None:
+    found = checked(tmp_path, words, batch).findings
+    assert [one.kind for one in found if not one.rule.startswith(("memory", "network"))] == rules
+
+
+def test_chunks_that_do_not_come_out_get_another_number(tmp_path: Path) -> None:
+    result = checked(tmp_path, f"{SHARDED}{VPP}5")
+    request = Request(model="llama3-8b", cluster="3xdgx-h100")
+    made = fix_file(read_source(result.path), request)
+    assert [change.field for change in made.answer.repaired[0].changes] == ["vpp"]
+    assert "layout" not in "".join(made.diff)
