@@ -39,6 +39,7 @@ BATCH, STAGES = "batch.arithmetic", "legality.stages"
 # Rules that say nothing more where one of these, of the search or of a format, is broken.
 SAID_BY = {
     "optimizer_runs_under_zero": ("zero_stage_offered",),
+    "zero_stage_offered": ("megatron_fsdp_takes_all_processes",),
     "expert_mesh_fits": ("expert_degrees_divide_processes", "ep_divides_experts"),
     "replicas_divide_dp": ("expert_mesh_fits", "expert_degrees_divide_processes"),
     "vpp_micro_batches": ("micro_batches_fill_chunks",),

@@ -146,7 +146,9 @@ def read(source: SourceText) -> ParsedConfig:
     is_open = {*of_recipe, *(each.name for each in open_ones)}
     own = reader.settings
     by_option = {option: own[key] for key, option in mapping.OPTIONS.items() if key in is_open}
-    brought = ("the recipe's distributed optimizer",) * own.keys().isdisjoint(mapping.SHARDED)
+    brought = ["the recipe's distributed optimizer"] * own.keys().isdisjoint(mapping.SHARDED)
+    if left_out := [what for key, what in mapping.OF_RECIPE.items() if key not in own]:
+        brought.append(f"none of the recipe's {', '.join(left_out)}")
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -156,7 +158,7 @@ def read(source: SourceText) -> ParsedConfig:
         traits=tuple(traits),
         training=training,
         unpriced=unpriced,
-        supposes=brought,
+        supposes=tuple(brought),
         left_open=left_open(by_option) | open_processes(launched),
         named_model=model_named(recipe, Located(key=mapping.NAMED)) if recipe else None,
     )

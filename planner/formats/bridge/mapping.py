@@ -53,6 +53,12 @@ PRECISION = "mixed_precision"
 # Stands in a configuration of mixed precision; ``ddp.grad_reduce_in_fp32`` is set from it.
 FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
 SHARDED = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
+# What a recipe may bring and is not known here.
+OF_RECIPE = {
+    "model.recompute_granularity": "recomputation",
+    VIRTUAL: "chunks of stages",
+    "model.sequence_parallel": "sequence parallelism",
+}
 # Stands among the settings where the command names a recipe, which sets what nothing overrides.
 NAMED = "--recipe"
 # Modules of Megatron's layers by what they project.

@@ -62,10 +62,8 @@ OFFLOADABLE = (
 _LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
 _BALANCING = "--moe-router-load-balancing-type"
 _BOTH = f"{ARGUMENTS}, {CONFIG}"
-_OPTIMIZER = "megatron/core/optimizer/optimizer_config.py"
 DECREASES = "--decrease-batch-size-if-needed"
 _SCHEDULES = "megatron/core/pipeline_parallel/schedules.py"
-_BATCHES = "megatron/core/num_microbatches_calculator.py"
 _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 _ATTENTION = "Transformer Engine's attention with context parallelism, in the first layer"
 
@@ -235,7 +233,7 @@ def batch_divides(file: MegatronView) -> Violations:
             yield key, f"must be {what}; given {batch}"
 
 
-@rule(_BATCHES, STEPS)
+@rule("megatron/core/num_microbatches_calculator.py", STEPS)
 def batch_schedule_is_whole(file: MegatronView) -> Refused:
     """A schedule of batches starts at 0, grows, and says all batches."""
     if not file.has(STEPS):
@@ -407,7 +405,7 @@ def offload_modules_exist(file: MegatronView) -> Refused:
     return {**_unknown(modules, OFFLOADABLE), **lacking}
 
 
-@rule(_OPTIMIZER)
+@rule("megatron/core/optimizer/optimizer_config.py")
 def small_states_need_precision_aware(file: MegatronView) -> list[str]:
     """Needs --use-precision-aware-optimizer; given {given}."""
     options = (MAIN_GRADIENTS, "--main-params-dtype", *MOMENTS)

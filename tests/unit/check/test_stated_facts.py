@@ -64,6 +64,7 @@ def test_every_type_of_the_states_counts_alone(words: str, saved: float, tmp_pat
 UNEVEN = "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 3 "
 FULL = "--recompute-granularity full --recompute-method"
 ENDS = "model.num_layers_in_first_pipeline_stage={} model.num_layers_in_last_pipeline_stage=10"
+FSDP = "--use-megatron-fsdp --ckpt-format fsdp_dtensor --data-parallel-sharding-strategy "
 TP2 = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size"
 
 
@@ -108,6 +109,12 @@ VPP = f"{PP2}--num-virtual-stages-per-pipeline-rank "
         ),
         (f"{PP2}--eval-global-batch-size 12", "--global-batch-size 48", []),
         (f"{TP2}=4 {ENDS.format(9)}", "", ["ends_leave_even_middle"]),
+        (f"{PP2}--tensor-model-parallel-size 16", "", ["degrees_divide_processes"]),
+        (
+            f"{PP2}{FSDP}optim_grads",
+            "",
+            ["megatron_fsdp_setup", "megatron_fsdp_takes_all_processes"],
+        ),
         (f"{SHARDED}--moe-paged-stash", "--global-batch-size 48", ["not_priced"]),
         (f"{TP2}=1 model.cuda_graph_impl=local", "", ["not_priced"]),
     ],

@@ -63,50 +63,12 @@ def test_the_length_of_an_encoder_is_the_length_of_sequences() -> None:
     assert "--encoder-seq-length 512" in message
 
 
-def test_the_precision_aware_optimizer_says_which_option_it_lacks() -> None:
-    words = f"{START} --seq-length 64 --max-position-embeddings 64 --use-precision-aware-optimizer"
-    assert broken(words) == [
-        ("precision_aware_needs_sharded_adam", "needs --use-distributed-optimizer")
-    ]
-    assert broken(f"{words} --use-distributed-optimizer --optimizer sgd") == [
-        ("precision_aware_needs_sharded_adam", "needs --optimizer adam; given sgd")
-    ]
-
-
 def test_a_script_that_is_not_megatrons_may_have_defaults_for_what_it_requires() -> None:
     assert "required_options" in {name for name, _ in broken("--num-layers 2 --bf16")}
     text = "python my.py --num-layers 2 --bf16"
     reading = MEGATRON.read(SourceText(path="run.sh", text=text))
     world = CheckContext(num_gpus=8, decisions={})
     assert [one for rule in MEGATRON.rules for one in rule.check(reading.settings, world)] == []
-
-
-def test_degrees_that_do_not_divide_are_said_once_at_the_largest(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(
-        "torchrun --nproc-per-node 8 pretrain_gpt.py --bf16 --tensor-model-parallel-size 8 "
-        "--pipeline-model-parallel-size 16\n"
-    )
-    result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
-    found = [each for each in result.findings if "divide the" in each.message]
-    assert [(each.rule, each.key) for each in found] == [
-        ("megatron.degrees_divide_processes", "--pipeline-model-parallel-size")
-    ]
-
-
-def test_sharding_that_stages_exclude_is_an_error_and_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "run.sh"
-    path.write_text(
-        "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --bf16 --use-megatron-fsdp "
-        "--ckpt-format fsdp_dtensor --data-parallel-sharding-strategy optim_grads_params "
-        "--pipeline-model-parallel-size 2\n"
-    )
-    result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
-    found = [(each.rule, each.severity) for each in result.findings]
-    assert sorted(found) == [
-        ("legality.zero_stage_offered", "warning"),
-        ("megatron.megatron_fsdp_takes_all_processes", "error"),
-    ]
 
 
 def test_all_that_a_script_leaves_open_is_one_note() -> None:
