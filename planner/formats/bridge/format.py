@@ -114,7 +114,7 @@ def read(source: SourceText) -> ParsedConfig:
     """Understand a file; raises InputError where it holds no override."""
     (arguments, found), _ = overrides_in(source)
     reader = WordsReader(format=NAME, source=source)
-    reader.take(found, _value)
+    reader.take(found, lambda each: _parsed(each.name, each.joined or ""))
     for each in found:
         if not mapping.is_known(each.name):
             reader.report(each, "unknown_key", *_unknown(each.name))
@@ -123,10 +123,11 @@ def read(source: SourceText) -> ParsedConfig:
             reader.report(each, "unknown_key", message, "error")
     open_ones = [each for each in found if each.unknown and each.name in mapping.OPTIONS]
     reader.note_open(open_ones)
-    of_recipe = _of_recipe(arguments.launcher, reader.settings)
-    reader.settings |= of_recipe
     parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
     recipe = next((name for option, name in pairwise(parts) if option == mapping.NAMED), "")
+    stated = reader.settings
+    of_recipe = _of_recipe(recipe, stated)
+    reader.settings = of_recipe | stated
     training, unpriced = read_adapters(recipe, reader.settings)
     launched = reader.take_launcher(arguments)
     options = mapping.as_options(reader.settings)
@@ -146,9 +147,9 @@ def read(source: SourceText) -> ParsedConfig:
     is_open = {*of_recipe, *(each.name for each in open_ones)}
     own = reader.settings
     by_option = {option: own[key] for key, option in mapping.OPTIONS.items() if key in is_open}
-    brought = ["the recipe's distributed optimizer"] * own.keys().isdisjoint(mapping.SHARDED)
-    if left_out := [what for key, what in mapping.OF_RECIPE.items() if key not in own]:
-        brought.append(f"none of the recipe's {', '.join(left_out)}")
+    known = [key for key, each in of_recipe.items() if each.value is not None]
+    brought = f"what {recipe} sets" if known[1:] else "the recipe's distributed optimizer"
+    is_left = known[1:] or stated.keys().isdisjoint(mapping.SHARDED)
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -158,7 +159,7 @@ def read(source: SourceText) -> ParsedConfig:
         traits=tuple(traits),
         training=training,
         unpriced=unpriced,
-        supposes=tuple(brought),
+        supposes=(brought,) if is_left else (),
         left_open=left_open(by_option) | open_processes(launched),
         named_model=model_named(recipe, Located(key=mapping.NAMED)) if recipe else None,
     )
@@ -173,16 +174,21 @@ def of_model(reading: ParsedConfig, model: ModelSpec) -> ParsedConfig:
     return replace(reading, decisions={**reading.decisions, **split})
 
 
-def _of_recipe(words: Sequence[Word], settings: Mapping[str, Located]) -> dict[str, Located]:
-    """Return an entry for the recipe named, and one per degree it sets and nothing overrides."""
-    if not any(word.text.startswith(mapping.NAMED) for word in words):
+def _of_recipe(recipe: str, settings: Mapping[str, Located]) -> dict[str, Located]:
+    """Return an entry for the recipe named, and one per setting of it that nothing overrides.
+
+    Of a recipe that is not known those are its degrees, without values.
+    """
+    if not recipe:
         return {}
-    found = {mapping.NAMED: Located(value=True, key=mapping.NAMED)}
-    for name in ("tensor_model", "pipeline_model", "context", "expert_model"):
-        key = f"model.{name}_parallel_size"
-        if key not in settings:
-            found[key] = Located(key=key)
-    return found
+    values = {key: _parsed(key, text) for key, text in mapping.brought(recipe).items()}
+    found = {
+        key: Located(value=value, key=key)
+        for key, value in {**dict.fromkeys(mapping.DEGREES), **values}.items()
+        # A name of precision replaces all of it.
+        if settings.keys().isdisjoint((key, key.partition(".")[0]))
+    }
+    return {mapping.NAMED: Located(value=True, key=mapping.NAMED), **found}
 
 
 def _unknown(key: str) -> tuple[str, Severity]:
@@ -195,25 +201,24 @@ def _unknown(key: str) -> tuple[str, Severity]:
     return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
 
 
-def _value(each: Entry) -> object:
+def _parsed(key: str, text: str) -> object:
     """Return the value that an override sets; raise ValueError with what is wrong with it."""
-    text = each.joined or ""
-    if each.name in mapping.OPTIONS:
-        return mapping.option_value(each.name, text)
-    if each.name == "model.num_query_groups":
+    if key in mapping.OPTIONS:
+        return mapping.option_value(key, text)
+    if key == "model.num_query_groups":
         is_small = text.isascii() and text.isdigit() and len(text) < 9
         return int(text) if is_small else None
     plain = text.strip("'\"")
-    if each.name == mapping.FP32_GRADIENTS:
+    if key == mapping.FP32_GRADIENTS:
         return mapping.switch(plain)
-    if each.name == RANK:
+    if key == RANK:
         rank = as_whole(plain)
         if rank is None or not 1 <= rank <= MAX_RANK:
             raise ValueError(f"must be a whole number from 1 to {MAX_RANK:,}; given {plain[:60]!r}")
         return rank
-    if each.name == MODULES:
+    if key == MODULES:
         return tuple(word for word in plain.strip("[]").replace(" ", "").split(",") if word)
-    return plain if each.name.startswith(f"{PEFT}.") else text
+    return plain if key.startswith(f"{PEFT}.") else text
 
 
 def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Training | None, str]:

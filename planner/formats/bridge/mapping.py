@@ -53,12 +53,11 @@ PRECISION = "mixed_precision"
 # Stands in a configuration of mixed precision; ``ddp.grad_reduce_in_fp32`` is set from it.
 FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
 SHARDED = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
-# What a recipe may bring and is not known here.
-OF_RECIPE = {
-    "model.recompute_granularity": "recomputation",
-    VIRTUAL: "chunks of stages",
-    "model.sequence_parallel": "sequence parallelism",
-}
+# What every recipe sets; of one that is not known nobody knows how.
+DEGREES = tuple(
+    f"model.{name}_parallel_size"
+    for name in ("tensor_model", "pipeline_model", "context", "expert_model")
+)
 # Stands among the settings where the command names a recipe, which sets what nothing overrides.
 NAMED = "--recipe"
 # Modules of Megatron's layers by what they project.
@@ -93,6 +92,7 @@ ddp.use_distributed_optimizer dist.use_megatron_fsdp ddp.use_megatron_fsdp
 ddp.data_parallel_sharding_strategy checkpoint.ckpt_format model.init_model_with_meta_device
 ddp.num_distributed_optimizer_instances optimizer.optimizer_cpu_offload
 optimizer.optimizer_offload_fraction optimizer.use_precision_aware_optimizer
+optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype
 comm_overlap.overlap_moe_expert_parallel_comm comm_overlap.delay_wgrad_compute
 model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
 model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_heads
@@ -219,9 +219,18 @@ RELEASE = "0.6.2"
 
 @cache
 def recipes() -> Sequence[Mapping[str, str]]:
-    """Rows of the table: the recipe and its model's sizes by the names of a model file."""
+    """Rows of the table: the recipe, its model's sizes by the names of a model file, its settings.
+
+    Settings are those that decide something, as overrides that say the same.
+    """
     path = resources.files(__package__).joinpath("recipes.csv")
     return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def brought(recipe: str) -> dict[str, str]:
+    """Overrides that say what a recipe sets; none of one that is not known."""
+    said = next((row["settings"] for row in recipes() if row["recipe"] == recipe), "")
+    return dict(word.split("=", 1) for word in said.split())
 
 
 def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
@@ -233,7 +242,7 @@ def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
     if model.moe:
         own |= vars(model.moe)
     shape = {key: str(value) for key, value in own.items()}
-    sizes = recipes()[0].keys() - {"recipe", "adapters", "max_seq_len"}
+    sizes = recipes()[0].keys() - {"recipe", "adapters", "max_seq_len", "settings"}
     wanted = {key: shape.get(key, "") for key in sizes}
     fitting = [row for row in recipes() if row.items() >= wanted.items()]
     if not fitting:
@@ -257,7 +266,10 @@ TABLE: Table = (
     row("", _CAPACITY, states.capacity_choices, nothing),
 )
 # Options that are stated only where a plan needs them.
-BESIDE = f"--ckpt-format --use-precision-aware-optimizer --mtp-num-layers {_EXCHANGE} {_CAPACITY}"
+BESIDE = (
+    f"--ckpt-format {states.AWARE} {' '.join(states.MOMENTS)} --mtp-num-layers "
+    f"{_EXCHANGE} {_CAPACITY}"
+)
 
 
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:

@@ -159,13 +159,6 @@ def layout_holds_mtp(file: MegatronView) -> Refused:
     return first_of(wrong)
 
 
-@in_config(LAYOUT)
-def layout_stands_alone(file: MegatronView) -> Refused:
-    """A layout leaves nothing to the other options of uneven stages."""
-    found = file.having(FIRST, LAST, EMBEDDING, LOSS)
-    return {f"cannot stand beside {', '.join(found)}": file.has(LAYOUT) and found}
-
-
 rule(
     CONFIG,
     name="ends_or_accounted",

@@ -193,16 +193,6 @@ class MegatronView(ConfigView):
         return self.word("--recompute-granularity")
 
     @property
-    def router_score(self) -> str:
-        """What scores experts."""
-        return self.word("--moe-router-score-function")
-
-    @property
-    def optimizer(self) -> str:
-        """The optimizer's name."""
-        return self.word("--optimizer")
-
-    @property
     def is_script(self) -> bool:
         """True if the file sets the environment too."""
         return "script" in self.settings or bool(self.world.environment)
@@ -225,8 +215,3 @@ class MegatronView(ConfigView):
         free = ("--use-megatron-fsdp", "--use-torch-fsdp2", "--overlap-moe-expert-parallel-comm")
         is_free = keeps_order(self.world.compute_capability) or any(map(self.flag, free))
         return self.is_script and not is_free and self.tp * self.cp > 1
-
-    @property
-    def is_sharded(self) -> bool:
-        """True if optimizer states are sharded."""
-        return self.flag("--use-distributed-optimizer") or self.flag("--use-megatron-fsdp")

@@ -6,7 +6,7 @@ from planner.formats.bridge.format import FORMAT, read
 from planner.formats.format import CheckContext, PerChunk, SourceText
 from planner.formats.registry import recognised
 
-RUN = "torchrun --nproc-per-node 8 run_recipe.py --recipe llama3_8b_pretrain_config"
+RUN = "torchrun --nproc-per-node 8 run_recipe.py --recipe a_recipe_of_my_own"
 
 
 def source(overrides: str) -> SourceText:
