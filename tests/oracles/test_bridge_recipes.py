@@ -1,5 +1,6 @@
 """Megatron-Bridge's own recipes under what is written for Bridge: accepted, trained as planned."""
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from planner.answers.plan import answer
 from planner.compare.forms import dump_in
 from planner.cost.context import Context
 from planner.formats.bridge.mapping import PRECISIONS, names_of, recipes
+from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 from planner.query.query import Query
 from planner.query.resolve import resolve
@@ -250,3 +252,20 @@ def test_a_recipe_has_the_sizes_by_which_it_is_found(
     report = bridge.start(start_of(model, tmp_path, context, strategy))
     sizes = {name: getattr(context.model, name) for name in report["sizes"]}
     assert report["sizes"] == sizes
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_a_recipe_sets_what_its_row_says(
+    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+) -> None:
+    start = start_of(model, tmp_path, *plans[model])
+    text = f"run_recipe.py --recipe {start.recipe} optimizer.lr=1e-5 train.train_iters=100"
+    reading = BRIDGE.read(SourceText(path="a", text=text))
+    said = dict.fromkeys(SAME[1:7], 1) | {"sequence_parallel": False}
+    said |= {name: each.value for name, each in reading.decisions.items()}
+    said["etp"] = said["etp"] if "etp" in reading.decisions else said["tp"]
+    experts = said["ep"] * said["etp"] * said["pp"]
+    num_gpus = math.lcm(said["tp"] * said["pp"] * said["cp"], experts)
+    report = bridge.start(replace(start, overrides=["optimizer.lr=1e-5"], num_gpus=num_gpus))
+    names = (*SAME[1:9], "zero_stage", "global_batch", "seq_len", "gradient_bytes")
+    assert {name: said[name] for name in names} == {name: report[name] for name in names}
