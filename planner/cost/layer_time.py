@@ -317,7 +317,10 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
             for items, wait in zip(bare, waits_s, strict=True)
         )
         selected = [
-            scale_items(items, op.selective_fraction)
+            scale_items(
+                op_items(op.selective_op, setting) if op.selective_op else items,
+                op.selective_fraction,
+            )
             for op, items in priced
             if np.any(op.selective_fraction)
         ]

@@ -88,7 +88,7 @@ def expert_split_comms(
     ``gathers_expert_pairs``: T·k·etp/tp pairs of h elements, times :func:`kept_token_fraction`,
     are gathered over etp behind the all-to-all, and their partial outputs reduce-scattered before
     the way back; backward is the mirror image. Else the T tokens are gathered over tp before
-    routing, as for a dense MLP; a shared expert has gathered them already. Source:
+    routing, as for a dense MLP, once where there is a shared expert too. Source:
     megatron/core/transformer/moe/token_dispatcher.py (MoEAlltoAllTokenDispatcher);
     torchtitan/models/common/moe_sharding.py.
     """
@@ -100,13 +100,12 @@ def expert_split_comms(
         gather = (Comm(collective="all_gather", axis="etp", num_bytes=num_bytes),)
         scatter = (Comm(collective="reduce_scatter", axis="etp", num_bytes=num_bytes),)
         return (gather, scatter), (scatter, gather)
-    if moe.shared_ffn_size:
-        return ((), ()), ((), ())
 
     def over_split(comms: Comms) -> Comms:
         return tuple(replace(comm, num_bytes=comm.num_bytes * split) for comm in comms)
 
-    entry, entry_back = map(over_split, tp_entry_comms(model, shape))
+    gathered = ((), ()) if moe.shared_ffn_size else tp_entry_comms(model, shape)
+    entry, entry_back = map(over_split, gathered)
     leave, leave_back = map(over_split, tp_exit_comms(model, shape))
     return (entry, entry_back), (leave, leave_back)
 

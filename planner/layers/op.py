@@ -234,6 +234,8 @@ class Op:
     """Share of the forward that selective recomputation repeats."""
     selective_saved: tuple[SavedTensor, ...] | None = None
     """Kept under selective recomputation; all of ``saved`` when None."""
+    selective_op: "Op | None" = None
+    """The part of the op that ``selective_fraction`` is of; the whole when None."""
     is_spared: bool = False  # Full recomputation does not repeat its forward
     comms: BothComms = ((), ())
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from planner.layers.op import ONE, ZERO, LayerShape, Op, SavedTensor, kept_token_fraction
+from planner.layers.op import ONE, ZERO, Gemm, LayerShape, Op, SavedTensor, kept_token_fraction
 from planner.spec.model import ModelSpec
 from planner.spec.saved import Width
 from planner.spec.traits import KernelTraits, RecomputeModule, RecomputeTraits
@@ -67,7 +67,11 @@ def saved_by(
     count: float = 1.0,
 ) -> tuple[SavedTensor, ...]:
     """Tensors that ``op`` keeps, from a section of the table; ``widths`` replace default ones."""
-    known = token_widths(model, shape, kept_token_fraction(shape, traits)) | (widths or {})
+    known = token_widths(model, shape, kept_token_fraction(shape, traits))
+    if not traits.gathers_expert_pairs:  # tokens are gathered before they are routed
+        routed = np.where(np.asarray(shape.etp) > 1, shape.sp, 1)
+        known |= {"experts": known["experts"] * routed, "pairs": known["pairs"] * routed}
+    known |= widths or {}
     exists: dict[str, Array] = {
         "always": ONE,
         "trained": ONE,
@@ -116,37 +120,82 @@ def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
     return replace(op, selective_fraction=fraction, selective_saved=kept)
 
 
-def every_second_matmul(
-    op: Op, model: ModelSpec, shape: LayerShape, *, fused_qkv: bool, compiled: bool
-) -> Op:
-    """Keep every second matmul's output and the attention output, repeat everything else.
+# What :func:`every_second_matmul` keeps of the table beside products, and only without a compiler:
+# the numbers that top-k found, as many as the router's weights.
+KEPT_OF_TABLE = ("attention_core.*", "attention_output.*", "router.expert_indices")
+KEPT_EAGERLY = ("router.weights",)
+# Collectives whose results it keeps.
+KEPT_COLLECTIVES = ("reduce_scatter", "all_to_all")
+# Their results are added to the residual stream, which backward does not read.
+ADDED_ONLY = ("mlp_down", "shared_expert_down", "combine")
 
-    Per token: the block's input, the outputs of the query, value, gate (or up) and, when gated,
-    down projections, and attention's output: ``8h + 2kv + 2f + 4a`` bytes for a gated block
-    without tensor parallelism. One fused projection of queries, keys and values is kept whole,
-    ``2kv`` more, and only the output and up projections are repeated. A compiler leaves the down
-    projection's output, 2h, away: nothing reads it in backward. Source:
-    torchtitan, activation checkpointing option ``op``; equal to the memory of its saved tensors.
-    Excludes mixtures of experts.
+
+def matmul_widths(
+    op: Op, gemm: Gemm, model: ModelSpec, shape: LayerShape, *, fused_qkv: bool
+) -> dict[str, Array]:
+    """Output widths of the matmuls that one product of an op stands for, in the order they run."""
+    if op.name == "qkv" and not fused_qkv:
+        kv = local_kv_heads(model, shape.tp) * model.head_dim
+        return {"query": gemm.n - 2.0 * kv, "key": kv, "value": kv}
+    if op.name in ("mlp_up", "shared_expert_up") and model.gated_mlp:
+        return {"gate": gemm.n / 2.0, "up": gemm.n / 2.0}
+    return {"output": gemm.n}
+
+
+def every_second_matmul(
+    ops: tuple[Op, ...], model: ModelSpec, shape: LayerShape, *, fused_qkv: bool, compiled: bool
+) -> tuple[Op, ...]:
+    """Keep what every second matmul, attention, top-k and collectives return; repeat the rest.
+
+    A layer's matmuls are counted as they run, but for the router's and the grouped ones of experts:
+    outputs of the first, third, ... stay as the product leaves them (under tensor parallelism a
+    partial sum of full width) and are not computed again. So do the block's input, attention's
+    output and log-sum-exp, the experts chosen, and what reduce-scatter and all-to-all return.
+    A compiler neither keeps nor repeats what backward does not read. Eager dense blocks with one
+    projection of queries, keys and values keep ``8h + 4kv + 2f + 4a`` bytes per token at tp 1.
+    Source: torchtitan/distributed/activation_checkpoint.py, SelectiveAC. Excludes matmuls that
+    have the router's shape by chance, and the steps of ring attention.
     """
-    gated = model.gated_mlp
-    sizes = token_widths(model, shape)
-    kv = model.kv_size / (model.query_size + 2.0 * model.kv_size)
-    queries: dict[str, Width] = {"query": "query", "value": "kv"}
-    keeps: dict[str, tuple[float, dict[str, Width]]] = {
-        "attention_norm": (1.0, {"input": "hidden_sp"}),
-        "qkv": (0.0, queries | {"key": "kv"}) if fused_qkv else (kv, queries),
-        "attention_output": (1.0, {"input": "context"}),
-        "mlp_norm": (1.0, {}),
-        "mlp_up": (0.5 if gated else 0.0, {"gate": "ffn"}),
-        "mlp_activation": (1.0, {}),
-        "mlp_down": (0.0, {} if compiled else {"output": "hidden_sp"}) if gated else (1.0, {}),
-    }
-    if op.name not in keeps:
-        return op
-    fraction, widths = keeps[op.name]
-    kept = tuple(shape.kept(f"{op.name}.{name}", sizes[each]) for name, each in widths.items())
-    return replace(op, selective_fraction=fraction, selective_saved=kept)
+    number, found = 0, []
+    patterns = KEPT_OF_TABLE if compiled else KEPT_OF_TABLE + KEPT_EAGERLY
+    for op in ops:
+        kept = [one for one in op.saved if any(fnmatchcase(one.name, each) for each in patterns)]
+        if op is ops[0]:
+            kept.append(shape.kept(f"{op.name}.input", model.hidden_size / shape.sp))
+        is_dropped = compiled and op.name in ADDED_ONLY
+        # 1 where a collective's result is read in place of the product's.
+        is_sent = 1.0 * (shape.ep > 1) if op.name == "expert_down" else ZERO
+        for comm in op.comms[0]:
+            if comm.collective in KEPT_COLLECTIVES:
+                is_sum = comm.collective == "reduce_scatter"
+                size = comm.num_bytes / (getattr(shape, comm.axis) if is_sum else 1.0)
+                width = size / (shape.num_tokens * shape.element_bytes)
+                if not (is_sum and is_dropped):
+                    kept.append(shape.kept(f"{op.name}.{comm.collective}", width))
+                is_sent = np.maximum(is_sent, 1.0 * (comm.num_bytes > 0))
+        is_read = ONE - np.maximum(is_sent, 1.0 * is_dropped) if compiled else ONE
+        gemms = []
+        for gemm in op.gemms:
+            widths = matmul_widths(op, gemm, model, shape, fused_qkv=fused_qkv)
+            for name, n in widths.items():
+                is_counted = not op.is_expert and op.name != "router"
+                number += is_counted
+                if is_counted and number % 2:
+                    width = is_read * gemm.m * n * gemm.count / shape.num_tokens
+                    kept.append(shape.kept(f"{op.name}.{name}", width))
+                else:
+                    gemms.append(replace(gemm, n=n, count=is_read * gemm.count))
+        others = tuple(comm for comm in op.comms[0] if comm.collective not in KEPT_COLLECTIVES)
+        is_repeated = op.name != "attention_core" and not (compiled and op.name == "combine")
+        found.append(
+            replace(
+                op,
+                selective_fraction=float(is_repeated),
+                selective_saved=tuple(one for one in kept if np.any(one.num_bytes)),
+                selective_op=replace(op, gemms=tuple(gemms), comms=(others, ())),
+            )
+        )
+    return tuple(found)
 
 
 def without_last_gemm(
@@ -174,10 +223,7 @@ def with_selective_policy(
     """Return the ops of a layer with the framework's selective policy filled in."""
     for name, (fused_qkv, compiled) in EVERY_SECOND_MATMUL.items():
         if name in recompute.selected:
-            return tuple(
-                every_second_matmul(op, model, shape, fused_qkv=fused_qkv, compiled=compiled)
-                for op in ops
-            )
+            return every_second_matmul(ops, model, shape, fused_qkv=fused_qkv, compiled=compiled)
     names = {op.name for op in ops}
     for module in recompute.chosen:
         ops = tuple(without_module(op, module, names) for op in ops)

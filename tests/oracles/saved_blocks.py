@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,14 @@ from saved_tensors import (
     FFN,
     HEAD_DIM,
     HIDDEN,
+    KV_RANK,
     MICRO_BATCH,
     NUM_EXPERTS,
     NUM_HEADS,
     NUM_KV_HEADS,
+    QUERY_RANK,
+    ROPE_DIM,
+    SELECTIVE,
     SEQ_LEN,
     TOP_K,
     VOCAB,
@@ -29,6 +34,7 @@ from saved_tensors import (
     cuda_dropout,
     cuda_rms_norm,
     hidden_states,
+    kept_by_selective,
     peak_bytes_per_logit,
     randomise,
     record,
@@ -142,37 +148,56 @@ def import_torchtitan() -> None:
     sys.modules[name] = Kernels(name)
 
 
-def titan_model(*, sequence_parallel: bool) -> Any:
-    """A Llama model of one block; attention is scaled_dot_product_attention."""
-    import torchtitan.models.llama3 as llama3
-    from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
+def titan_model(kind: str = "fused") -> Any:
+    """A model of one block; attention is scaled_dot_product_attention, without norms of heads."""
+    from torchtitan.models import deepseek_v3, qwen3
+    from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear, RMSNorm
     from torchtitan.models.common.attention import ScaledDotProductAttention
-    from torchtitan.models.llama3.sharding import set_llama3_sharding_config
+    from torchtitan.models.deepseek_v3 import sharding as deepseek_sharding
+    from torchtitan.models.qwen3 import sharding
 
-    layers = llama3._build_llama3_layers(
-        n_layers=1,
-        dim=HIDDEN,
-        n_heads=NUM_HEADS,
-        n_kv_heads=NUM_KV_HEADS,
-        hidden_dim=FFN,
-        attn_backend="flex",
-        rope=ComplexRoPE.Config(dim=HEAD_DIM, max_seq_len=SEQ_LEN, theta=1e4),
-    )
-    attention = layers[0].attention
-    attention.inner_attention = ScaledDotProductAttention.Config()
-    attention.head_dim = HEAD_DIM
-    attention.qkv_linear.head_dim = HEAD_DIM
-    attention.qkv_linear.wqkv.out_features = (NUM_HEADS + 2 * NUM_KV_HEADS) * HEAD_DIM
-    attention.wo.in_features = NUM_HEADS * HEAD_DIM
-    config = llama3.Llama3Model.Config(
+    given = {"dim": HIDDEN, "n_layers": 1, "n_heads": NUM_HEADS, "attn_backend": "flex"}
+    positions = {"max_seq_len": SEQ_LEN, "theta": 1e4}
+    mixture = {"moe_hidden_dim": EXPERT_FFN, "num_experts": NUM_EXPERTS}
+    mixture["moe_comm_backend"] = "standard"
+    if kind.startswith("latent"):
+        cls, shard = deepseek_v3.DeepSeekV3Model, deepseek_sharding.set_deepseek_v3_sharding_config
+        (layer,) = deepseek_v3._build_dsv3_layers(
+            **given,
+            **mixture,
+            n_dense_layers=int("mixture" not in kind),
+            q_lora_rank=QUERY_RANK if "query" in kind else 0,
+            kv_lora_rank=KV_RANK,
+            qk_nope_head_dim=HEAD_DIM - ROPE_DIM,
+            qk_rope_head_dim=ROPE_DIM,
+            v_head_dim=HEAD_DIM,
+            mscale=1.0,
+            dense_hidden_dim=FFN,
+            num_shared_experts=2,
+            router_top_k=TOP_K,
+            router_score_func="softmax",
+            non_blocking_capacity_factor=None,
+            rope=ComplexRoPE.Config(dim=ROPE_DIM, **positions),
+        )
+    else:
+        cls, shard = qwen3.Qwen3Model, sharding.set_qwen3_sharding_config
+        given |= {"n_kv_heads": NUM_KV_HEADS, "head_dim": HEAD_DIM, "fuse_qkv": kind != "separate"}
+        given["rope"] = CosSinRoPE.Config(dim=HEAD_DIM, **positions)
+        if kind == "mixture":
+            (layer,) = qwen3._build_qwen3_moe_layers(**given, **mixture, top_k=TOP_K)
+        else:
+            (layer,) = qwen3._build_qwen3_layers(**given, hidden_dim=FFN)
+        layer.attention.qk_norm = None
+    layer.attention.inner_attention = ScaledDotProductAttention.Config()
+    config = cls.Config(
         dim=HIDDEN,
         vocab_size=VOCAB,
         tok_embeddings=Embedding.Config(num_embeddings=VOCAB, embedding_dim=HIDDEN),
         norm=RMSNorm.Config(normalized_shape=HIDDEN),
         lm_head=Linear.Config(in_features=HIDDEN, out_features=VOCAB),
-        layers=layers,
+        layers=[layer],
     )
-    set_llama3_sharding_config(config, enable_sp=sequence_parallel)
+    shard(config, enable_sp=True, enable_ep=False)
     model = randomise(config.build())
     rope = model.layers["0"].attention.rope
     rope.cache = rope._precompute_cache()
@@ -180,7 +205,7 @@ def titan_model(*, sequence_parallel: bool) -> Any:
 
 
 def titan_block(*, fused_norm: bool, compiled: bool = False) -> list[SavedStorage]:
-    block = titan_model(sequence_parallel=False).layers["0"]
+    block = titan_model().layers["0"]
     x = hidden_states(MICRO_BATCH, SEQ_LEN, HIDDEN)
     run = block
     if compiled:
@@ -199,36 +224,13 @@ def titan_block(*, fused_norm: bool, compiled: bool = False) -> list[SavedStorag
 
 def titan_mixture() -> list[SavedStorage]:
     """A mixture of experts alone; its input, an output of the block's norm, is not counted."""
-    from torchtitan.models.common.linear import Linear
-    from torchtitan.models.common.moe import (
-        GroupedExperts,
-        MoE,
-        RoutedExperts,
-        TokenChoiceTopKRouter,
-    )
-    from torchtitan.models.common.token_dispatcher import LocalTokenDispatcher
-
-    router = TokenChoiceTopKRouter.Config(
-        num_experts=NUM_EXPERTS,
-        top_k=TOP_K,
-        gate=Linear.Config(in_features=HIDDEN, out_features=NUM_EXPERTS),
-        score_func="softmax",
-        route_norm=True,
-    )
-    routed = RoutedExperts.Config(
-        inner_experts=GroupedExperts.Config(
-            dim=HIDDEN, hidden_dim=EXPERT_FFN, num_experts=NUM_EXPERTS
-        ),
-        token_dispatcher=LocalTokenDispatcher.Config(num_experts=NUM_EXPERTS, top_k=TOP_K),
-    )
-    config = MoE.Config(num_experts=NUM_EXPERTS, router=router, routed_experts=routed)
-    mixture = randomise(config.build())
+    mixture = titan_model("mixture").layers["0"].moe
     x = hidden_states(MICRO_BATCH, SEQ_LEN, HIDDEN)
     return record(lambda: mixture(x), mixture, excluded=(x,))
 
 
 @contextmanager
-def tensor_parallel_mesh(tp: int) -> Iterator[Any]:
+def tensor_parallel_mesh(tp: int, backend: str = "spmd_types") -> Iterator[Any]:
     """torchtitan's meshes on a fake world in which this process is rank 0."""
     import torch.distributed as dist
     import torchtitan.distributed.parallel_dims as dims
@@ -237,7 +239,8 @@ def tensor_parallel_mesh(tp: int) -> Iterator[Any]:
 
     dims.device_type = "cpu"
     dist.init_process_group("fake", rank=0, world_size=tp, store=FakeStore())
-    parallel = dims.ParallelDims(dp_replicate=1, dp_shard=1, cp=1, tp=tp, pp=1, ep=1, world_size=tp)
+    sizes = dict.fromkeys(("dp_replicate", "dp_shard", "cp", "pp", "ep"), 1)
+    parallel = dims.ParallelDims(**sizes, tp=tp, world_size=tp, spmd_backend=backend)
     parallel.build_mesh()
     with get_spmd_context(parallel_dims=parallel)():
         yield parallel
@@ -245,7 +248,7 @@ def tensor_parallel_mesh(tp: int) -> Iterator[Any]:
 
 
 def titan_parallel_block(tp: int) -> list[SavedStorage]:
-    model = titan_model(sequence_parallel=True)
+    model = titan_model()
     block = model.layers["0"]
     x = hidden_states(MICRO_BATCH, SEQ_LEN // tp, HIDDEN)
     with tensor_parallel_mesh(tp) as parallel, cuda_rms_norm():
@@ -256,6 +259,56 @@ def titan_parallel_block(tp: int) -> list[SavedStorage]:
             excluded=(block.attention.rope.cache,),
             second_norm="ffn_norm",
         )
+
+
+def titan_selective(kind: str, way: str) -> list[SavedStorage]:
+    """What torchtitan's own policy keeps of a block that runs as ``way`` says.
+
+    Attention's kernel has another name on a CPU; the gate has fp32, as by autocast on a GPU. One
+    rank of experts sends its tokens as many do.
+    """
+    import torch.distributed as dist
+    import torchtitan.distributed.activation_checkpoint as checkpointing
+    from torch.distributed.tensor import DTensor, Shard
+    from torchtitan.distributed.utils import get_spmd_backend, set_spmd_backend
+
+    class SelectiveAC(checkpointing.SelectiveAC):
+        def get_save_ops(self) -> set[Any]:
+            attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+            return super().get_save_ops() | {attention}
+
+    compiled, tp = "compiled" in way, 4 if "tp4" in way else 1
+    backend = "spmd_types" if compiled and tp > 1 else "partial_dtensor"
+    model = titan_model(kind)
+    block = model.layers["0"]
+    x = hidden_states(MICRO_BATCH, SEQ_LEN // tp, HIDDEN)
+    with ExitStack() as stack:
+        stack.callback(set_spmd_backend, get_spmd_backend())
+        set_spmd_backend(backend)
+        stack.enter_context(cuda_rms_norm())
+        if "mixture" in kind:
+            gate = block.moe.router.gate
+            gate.forward = lambda x: torch.nn.functional.linear(x.float(), gate.weight.float())
+        if tp > 1:
+            parallel = stack.enter_context(tensor_parallel_mesh(tp, backend))
+            model.parallelize(parallel)
+            if not compiled:
+                x = DTensor.from_local(x, parallel.get_mesh("tp"), [Shard(1)])
+        if "ep" in way:
+            dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+            stack.callback(dist.destroy_process_group)
+            mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("ep",))
+            block.moe.routed_experts.token_dispatcher.wire_meshes(ep_mesh=mesh)
+        policy = SelectiveAC(SelectiveAC.Config(preserve_rng_state=False))
+        run = policy._wrap_block(block, base_fqn="layers.0")
+        if not compiled:
+            return kept_by_selective(lambda: run(x, None, None), x)
+        torch._dynamo.reset()
+        torch._dynamo.config.capture_scalar_outputs = True
+        torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
+        run = torch.compile(run, backend="aot_eager_decomp_partition", fullgraph=True)
+        rotary = (block.attention.rope.cache,)
+        return record(lambda: run(x, None, None), block, excluded=rotary, compiled=True)
 
 
 def titan_loss() -> float:
@@ -314,6 +367,10 @@ def main(library: str) -> None:
             "mixture": titan_mixture,
             "tp4": lambda: titan_parallel_block(4),
             "compiled_loss": titan_compiled_loss,
+            **{
+                "_".join(("selective", *case)): partial(titan_selective, *case)
+                for case in SELECTIVE
+            },
         },
         {"cross_entropy": titan_loss, "loss_parallel": lambda: titan_parallel_loss(4)},
     )

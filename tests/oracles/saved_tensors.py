@@ -36,6 +36,14 @@ QUERY_RANK = 104
 KV_RANK = 72
 ROPE_DIM = 8
 VOCAB = 1024
+# Blocks under torchtitan's selective checkpointing, and how they run.
+SELECTIVE = tuple(
+    (kind, way)
+    for kind in ("fused", "separate", "mixture", "latent", "latent_query", "latent_mixture")
+    for way in ("eager", "compiled", "eager_tp4", "compiled_tp4", "eager_ep", "compiled_ep")
+    if ("ep" not in way or "mixture" in kind)
+    and not (kind in ("separate", "latent") and "4" in way)
+)
 
 
 @dataclass(kw_only=True)
@@ -98,6 +106,20 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def storage_of(
+    tensor: torch.Tensor, *, operation: str, part: str = "", module: str = ""
+) -> SavedStorage:
+    return SavedStorage(
+        part=part,
+        module=module,
+        operation=operation,
+        shape=list(tensor.shape),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        element_bytes=tensor.element_size(),
+        num_bytes=tensor.untyped_storage().nbytes(),
+    )
+
+
 def record(
     forward: Callable[[], object],
     module: torch.nn.Module,
@@ -120,14 +142,8 @@ def record(
         part = "mlp" if second_norm and where == second_norm else part
         if _storage(tensor) not in others | set(found):
             alive.append(tensor)
-            found[_storage(tensor)] = SavedStorage(
-                part=part,
-                module=where,
-                operation=names[-1],
-                shape=list(tensor.shape),
-                dtype=str(tensor.dtype).removeprefix("torch."),
-                element_bytes=tensor.element_size(),
-                num_bytes=tensor.untyped_storage().nbytes(),
+            found[_storage(tensor)] = storage_of(
+                tensor, part=part, module=where, operation=names[-1]
             )
         return tensor
 
@@ -138,6 +154,36 @@ def record(
         output = forward()
     del output
     return list(found.values())
+
+
+def kept_by_selective(forward: Callable[[], object], x: torch.Tensor) -> list[SavedStorage]:
+    """What a block keeps under selective checkpointing: torch's cache, and the input."""
+    import torch
+    from torch.utils import checkpoint
+    from torch.utils._pytree import tree_leaves
+
+    caches: list[dict[Any, dict[int, Any]]] = []
+
+    class Caching(checkpoint._CachingTorchDispatchMode):
+        def __init__(self, policy: Any, storage: Any, *more: Any) -> None:
+            super().__init__(policy, storage, *more)
+            caches.append(storage)
+
+    original, checkpoint._CachingTorchDispatchMode = checkpoint._CachingTorchDispatchMode, Caching
+    try:
+        output = forward()
+    finally:
+        checkpoint._CachingTorchDispatchMode = original
+    del output
+    kept = [("input", x)]
+    for cache in caches:
+        for key, calls in cache.items():
+            kept += [
+                (str(key), getattr(each, "val", each)) for each in tree_leaves([*calls.values()])
+            ]
+    local = [(name, getattr(each, "_local_tensor", each)) for name, each in kept]
+    tensors = (pair for pair in local if isinstance(pair[1], torch.Tensor))
+    return [storage_of(each, operation=name) for name, each in tensors]
 
 
 @contextmanager

@@ -174,6 +174,11 @@ def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
             yield KeyValue(key=key, value=value, why=why, is_assumed=is_assumed)
 
 
+def _of_compilation(settings: Settings) -> Decided:
+    if not TorchtitanView(settings=settings).compiles_blocks:
+        yield "profile", "compile.enable", "eager"
+
+
 def policy_of(strategy: Strategy) -> str:
     """The one policy of all layers; empty where layers differ."""
     for name, counts in POLICIES.items():
@@ -378,9 +383,10 @@ TABLE: Table = (
         cannot=_unlike_pipeline,
     ),
     KeyMapping(
-        names=(),
+        names=("profile",),
         keys=("compile.enable", "compile.components", option.ASYNC_TP, option.SPMD_BACKEND),
         to=_software_lines,
+        of=_of_compilation,
     ),
     KeyMapping(
         names=tuple(POLICIES.values()),

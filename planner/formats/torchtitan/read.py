@@ -162,6 +162,8 @@ def read(source: SourceText) -> ParsedConfig:
         findings=tuple(reader.findings),
         left_open=launch.open_processes(launched),
         named_model=_named_model(reader.settings),
+        # What a compiler repeats to keep within a budget is its own choice.
+        assumes=("recompute",) * (word(reader.settings, keys.POLICY) == "memory_budget"),
     )
 
 
@@ -312,17 +314,19 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
             del settings[name]
             message = f"{brief(place.value)} given; {wrong.allowed}"
             findings.append(finding_at(f"{keys.NAME}.bad_value", path, place, message))
-    # Selective checkpointing of every n-th layer, its default then, is none that is known now.
+    # Selective checkpointing of every n-th layer in full, its default then.
     option = "activation_checkpoint.selective_ac_option"
     chosen = said.get(option, Located(value="2", key=option))
     is_selective = word(said, "activation_checkpoint.mode", "selective") == "selective"
     if is_selective and chosen.value != "op":
         settings[keys.POLICY] = chosen
-    # Degrees stand in a section of their own since 2025.
+    # Off by default. Degrees stand in a section of their own since 2025, when losses were compiled.
     is_compiled = flag(said, "compile.enable") or flag(said, "training.compile")
-    year = "2024" if is_compiled else "2024-eager"
-    if any(key.startswith("parallelism.") for key in said):
-        year = "2025"
+    parts = given(said, "compile.components") or ("model", "loss")
+    year = "2024-eager"
+    if is_compiled and "model" in parts:
+        is_new = any(key.startswith("parallelism.") for key in said) and "loss" in parts
+        year = "2025" if is_new else "2024"
     settings[RELEASE] = Located(value=year, key=RELEASE)
     # The present release may have a config of the model's name and flavour; its defaults are not
     # the file's.
@@ -331,9 +335,13 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
     shape = keys.config_named(model, f"{model}_{flavor}").model
     settings["module"] = place
     settings["config"] = replace(place, value=f"{keys.NAME}_{shape.get('num_layers', 0)}_layers")
-    # Of every n-th layer plans have no policy.
     is_other = word(settings, keys.POLICY, "none") not in ("none", "selective", "full")
     decisions = decisions_of(settings, shape=shape) | {"profile": settings[RELEASE]}
+    layers, every = decisions.get("layers_per_stage"), str(chosen.value)
+    if is_other and is_selective and layers and every.isdecimal():
+        recomputed = tuple(number // max(int(every), 1) for number in layers.value)
+        decisions["recompute_layers_per_stage"] = replace(chosen, value=recomputed)
+        is_other = False
     if "parallelism.expert_tensor_parallel_degree" in said:
         decisions["etp"] = said["parallelism.expert_tensor_parallel_degree"]
     if given(said, "model.converters"):

@@ -97,25 +97,44 @@ def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec) -> None:
     assert saved_sbh(kept) == pytest.approx(34)
 
 
-def test_torchtitans_op_policy_keeps_every_second_matmul() -> None:
-    # Llama-3-8B: 8h + 2·kv + 2·ffn + 4·heads bytes per token, counted from its saved tensors.
-    model = load_model("llama3-8b")
-    shape = shape_of(seq_len=8192)
-    # Release 0.3 fuses queries, keys and values, and keeps the keys too.
-    for profile, num_kv in (("2024-eager", 1), ("eager", 2)):
-        (group,) = layer_groups(model, shape, load_traits("torchtitan", profile))
-        kept = float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
-        assert kept == 8 * 4096 + num_kv * 2 * 1024 + 2 * 14336 + 4 * 32
+# Bytes per token that a layer keeps, and multiply-adds per token that it repeats.
+LLAMA = 8 * 4096 + 2 * 1024 + 2 * 14336 + 4 * 32
+# One projection of queries, keys and values, kept whole; repeated are output and up projections.
+FUSED, OUT, UP = LLAMA + 2 * 1024, 4096 * 4096, 4096 * 14336
+# Split over 8 ranks, but for what the down projection leaves; a sum before either half's end.
+SPLIT = (FUSED - 2 * 4096 + 2 * 2 * 4096) / 8 + 2 * 4096
+QWEN = 2 * 2048 + 2 * (4096 + 2 * 512) + 2 * 4096 + 4 * 32 + 8 * 8  # with the experts chosen
+# The output projection, the router of 128, and 8 experts, with EP but for their last products.
+QWEN_REPEATS, EXPERT = 4096 * 2048 + 2048 * 128, 8 * 2048 * 768
+# Queries; keys and values made of latent ones; the shared experts' gate and down projections.
+LITE = 2 * 2048 + 2 * 16 * 192 + 2 * 16 * 256 + (2 * 16 * 128 + 4 * 16) + 2 * 2816 + 2 * 2048
+LITE_REPEATS = 2048 * 576 + 2048 * 2048 + 2048 * 64 + 2048 * 2816 + 6 * 3 * 2048 * 1408
 
 
-def test_a_compiled_block_does_not_keep_the_down_projection() -> None:
-    model, shape = load_model("llama3-8b"), shape_of(seq_len=8192)
-    kept = {
-        profile: float(sum(op.kept_bytes for op in group.ops)[0]) / 8192
-        for profile in ("eager", "current")
-        for group in layer_groups(model, shape, load_traits("torchtitan", profile))
-    }
-    assert kept["eager"] - kept["current"] == 2 * 4096
+@pytest.mark.parametrize(
+    ("model", "profile", "degrees", "kept", "repeated"),
+    [
+        ("llama3-8b", "2024-eager", {}, LLAMA, OUT + UP + 4096 * 1024),
+        ("llama3-8b", "eager", {}, FUSED, OUT + UP),
+        ("llama3-8b", "current", {}, FUSED - 2 * 4096, OUT + UP),
+        ("llama3-8b", "eager", {"tp": 8, "sp": 1}, SPLIT, (OUT + UP) / 8),
+        # The compiler reads the attention block's sum in place of the product.
+        ("llama3-8b", "current", {"tp": 8, "sp": 1}, SPLIT - 2 * 4096 - 2 * 4096 / 8, UP / 8),
+        ("qwen3-30b-a3b", "current", {}, QWEN, QWEN_REPEATS + 3 * EXPERT),
+        ("qwen3-30b-a3b", "current", {"ep": 8}, QWEN + 4 * 8 * 2048, QWEN_REPEATS + 2 * EXPERT),
+        ("deepseek-v2-lite", "eager", {}, LITE + 12 * 6, LITE_REPEATS),
+    ],
+)
+def test_torchtitans_op_policy_keeps_every_second_matmul(
+    model: str, profile: str, degrees: dict[str, int], kept: float, repeated: float
+) -> None:
+    shape = shape_of(seq_len=8192, **degrees)
+    group = layer_groups(load_model(model), shape, load_traits("torchtitan", profile))[-1]
+    assert float(sum(op.kept_bytes for op in group.ops)[0]) == kept * 8192
+    again = [op.selective_op for op in group.ops if op.selective_op and op.selective_fraction]
+    flops = sum(float(np.sum(gemm.flops)) for op in again for gemm in op.gemms)
+    assert flops == pytest.approx(2 * repeated * 8192)
+    assert {comm.collective for op in again for comm in op.comms[0]} <= {"all_gather", "all_reduce"}
 
 
 def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec) -> None:

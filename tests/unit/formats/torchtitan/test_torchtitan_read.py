@@ -242,11 +242,30 @@ def test_a_toml_file_of_an_older_release_is_read_and_not_judged() -> None:
 
 def test_names_of_2024_and_every_nth_layer_are_understood() -> None:
     text = OLDER.replace("[parallelism]\n", "").replace("local_batch_size", "batch_size")
-    reading = FORMAT.read(SourceText(path="a.toml", text=text.replace('"op"', '"2"')))
+    text = text.replace('"op"', '"2"')
+    reading = FORMAT.read(SourceText(path="a.toml", text=text))
     assert (reading.decisions["tp"].value, reading.decisions["profile"].value) == (2, "2024")
     assert reading.decisions["micro_batch"].value == 2
     assert "selective_layers_per_stage" not in reading.decisions
-    assert reading.assumes == ("recompute",)
+    assert reading.decisions["recompute_layers_per_stage"].value == (16,)
+    assert not reading.assumes
+    unknown = FORMAT.read(SourceText(path="a.toml", text=text.replace("8B", "9B")))
+    assert unknown.assumes == ("recompute",)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "profile"),
+    [
+        ("compile = true", "2025"),
+        ("compile = false", "2024-eager"),
+        ("", "2024-eager"),
+        ('[compile]\nenable = true\ncomponents = ["model"]', "2024"),
+        ('[compile]\nenable = true\ncomponents = ["loss"]', "2024-eager"),
+    ],
+)
+def test_blocks_are_compiled_where_the_file_says_so(compiled: str, profile: str) -> None:
+    text = OLDER.replace("compile = true", compiled)
+    assert FORMAT.read(SourceText(path="a.toml", text=text)).decisions["profile"].value == profile
 
 
 def test_converters_leave_the_precision_open_whatever_it_was() -> None:
