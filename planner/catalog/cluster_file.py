@@ -40,6 +40,7 @@ OVERRIDES: Mapping[str, str] = {
     "scale_up_gb_per_s_per_direction": "node.scale_up.gb_per_s_per_direction",
     "scale_up_latency_us": "node.scale_up.latency_us",
     "scale_up_efficiency_fraction": "node.scale_up.efficiency_fraction",
+    "peer_to_peer": "node.scale_up.peer_to_peer",
     "nics": "node.nics",
     "nic_gbit_per_s": "node.nic_gbit_per_s",
     "host_memory_gib": "node.host_memory_gib",
@@ -103,6 +104,8 @@ class Overrides:
                 price = {"provider": "cluster file", "date": "as given"} if step == "price" else {}
                 section = section.setdefault(step, price)
             section[name] = {"value": value, "basis": "given", "source": "given"}
+            if key == "peer_to_peer":  # what is reached follows from it
+                section.pop("efficiency_fraction", None)
             if key == "gemm_sustained_fraction":
                 # these hold of other machines, not of the user's
                 section.pop("sustained_slowest_fraction", None)
@@ -132,6 +135,8 @@ def override_problems(overrides: object, where: str) -> Iterator[Problem]:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if key not in OVERRIDES:
             message = f"unknown key; given {value!r}, {hint(str(key), OVERRIDES)}"
+        elif key == "peer_to_peer":
+            message = "" if isinstance(value, bool) else f"must be true or false; given {value!r}"
         elif not is_number:
             message = f"must be a number in the unit of its key; given {value!r}"
         elif value <= 0 or (key in WHOLE and not isinstance(value, int)):

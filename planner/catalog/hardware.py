@@ -25,6 +25,7 @@ from planner.catalog.hardware_file import (
     HostProcessorFile,
     Kind,
     NodeFile,
+    PcieFile,
     PresetFile,
     RangesFile,
 )
@@ -62,9 +63,13 @@ def _own(schema: type[FileModel], name: str) -> FileModel:
 
 
 @cache
-def host_rules() -> tuple[HostProcessorFile, HostMemoryFile]:
-    """Return what is assumed of nodes whose file states no processors, or no host memory."""
-    return _own(HostProcessorFile, "host_processor"), _own(HostMemoryFile, "host_memory")
+def host_rules() -> tuple[HostProcessorFile, HostMemoryFile, PcieFile]:
+    """Return what is assumed of nodes whose file states no processors, host memory or PCIe rate."""
+    return (
+        _own(HostProcessorFile, "host_processor"),
+        _own(HostMemoryFile, "host_memory"),
+        _own(PcieFile, "pcie"),
+    )
 
 
 @cache

@@ -17,6 +17,8 @@ from planner.catalog.hardware_file import (
     HostMemoryFile,
     HostProcessorFile,
     NodeFile,
+    PcieFile,
+    ScaleUpSection,
 )
 from planner.errors import InputError, Problem
 from planner.spec.cluster import (
@@ -177,11 +179,12 @@ def to_node(
     scale: float,
     processor: HostProcessorFile,
     host_memory: HostMemoryFile,
+    pcie: PcieFile,
 ) -> NodeSpec:
     """Convert a node file to base units; ``scale`` as from :func:`collectives_scale`.
 
     What it does not state of its processors is taken from ``processor``, and of its memory from
-    ``host_memory``: ``factor · accelerators · HBM``, up to whole steps.
+    ``host_memory``: ``factor · accelerators · HBM``, up to whole steps; of its PCIe from ``pcie``.
     """
     scale_up, package, price = file.scale_up, file.package, file.price
     nics, nic, memory = file.nics, file.nic_gbit_per_s, file.host_memory_gib
@@ -201,7 +204,7 @@ def to_node(
         name=name,
         num_accelerators=file.accelerators_per_node.value,
         scale_up=LevelSpec(
-            **_in_base_units(scale_up, LevelSpec),
+            **_reached(scale_up, pcie) | _in_base_units(scale_up, LevelSpec),
             name=scale_up.kind,
             num_accelerators=scale_up.domain_accelerators.value,
         ),
@@ -218,6 +221,16 @@ def to_node(
         price_note=f"{price.provider} {price.instance}, {price.date}" if price else "",
         assumptions=assumed,
     )
+
+
+def _reached(scale_up: ScaleUpSection, pcie: PcieFile) -> dict[str, Any]:
+    """What collectives reach of PCIe, where the node does not state it."""
+    if scale_up.efficiency_fraction or not scale_up.peer_to_peer:
+        return {}
+    if not scale_up.peer_to_peer.value:
+        return {"efficiency_fraction": pcie.staged_fraction.value}
+    peers = {"efficiency_fraction": pcie.peer_fraction.value}
+    return peers | _in_base_units(pcie, LevelSpec)
 
 
 def fabric_levels(

@@ -1,8 +1,8 @@
 """The schemas of hwdb files. Keys carry the vendor's unit; every number is a figure."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, RootModel
+from pydantic import Field, RootModel, model_validator
 
 from planner.catalog.figures import (
     Figure,
@@ -145,7 +145,9 @@ class PackageSection(Strict):
 class ScaleUpSection(Strict):
     """The domain of NVLink, xGMI, ICI, PCIe; its rate is per accelerator.
 
-    A torus or mesh gives the members along each dimension, and the rate along one of them.
+    A torus or mesh gives the members along each dimension, and the rate along one of them. What
+    collectives reach of PCIe follows from whether its accelerators reach each other's memory, where
+    it is not stated.
     """
 
     kind: str
@@ -154,8 +156,15 @@ class ScaleUpSection(Strict):
     dims: WholeFigures | None = None
     gb_per_s_per_direction: Figure
     latency_us: Figure
-    efficiency_fraction: Figure
+    efficiency_fraction: Figure | None = None
+    peer_to_peer: Flag | None = None
     reduces_in_network: Flag | None = None
+
+    @model_validator(mode="after")
+    def _says_what_is_reached(self) -> Self:
+        if not self.efficiency_fraction and not (self.peer_to_peer and self.kind[:4] == "pcie"):
+            raise ValueError("needs efficiency_fraction, or, of PCIe, peer_to_peer")
+        return self
 
 
 class PriceSection(Strict):
@@ -203,6 +212,15 @@ class HostProcessorFile(HardwareFile):
     host_cores: WholeFigure
     host_memory_gb_per_s: Figure
     host_core_gb_per_s: Figure
+
+
+class PcieFile(HardwareFile):
+    """``hwdb/pcie.yaml``: what collectives reach of a PCIe link."""
+
+    staged_fraction: Figure  # through host memory
+    peer_fraction: Figure
+    root_fraction: Figure  # of so many accelerators with peer-to-peer access
+    root_accelerators: WholeFigure
 
 
 class RangeSection(Strict):

@@ -157,6 +157,8 @@ class LevelSpec:
     dims: tuple[int, ...] = ()  # members along each dimension of a torus or mesh; empty otherwise
     kubernetes_resource: str = ""  # of its ports past the kernel (RDMA); empty: none
     wired_accelerators: int = 0  # members its links were laid for, of a part; 0: no others
+    root_accelerators: int = 0  # so few reach root_fraction, below one root of PCIe; 0: no roots
+    root_fraction: float = 0.0  # of ``bytes_per_s``, in place of efficiency_fraction
 
     @property
     def num_wired(self) -> int:
