@@ -24,6 +24,7 @@ from planner.units import Array, Mask
 # behind 45-60 us in which counts are told, combine 135-160 us. The same is taken for NCCL's
 # exchange, whose counts are gathered by an all-gather before it (assumed).
 EXCHANGE_START_S = 1.3e-4
+HOPPER = 9.0  # compute capability
 
 
 def link_share(level: LevelSpec, num_ranks: Array) -> Array | float:
@@ -32,9 +33,13 @@ def link_share(level: LevelSpec, num_ranks: Array) -> Array | float:
     1 behind a switch. Fully connected: ``(n-1)/(N-1)``, one of the N-1 neighbours' links each
     (two MI300X reach 48 of the 313 GB/s that eight do). Hybrid cube mesh: two thirds of the links
     stay in the quad of a DGX-1V, shared by its three neighbours, and all are used beyond it
-    (Nvidia DGX-1 white paper, figure 4). Excludes which pair of a quad has the doubled link.
+    (Nvidia DGX-1 white paper, figure 4). PCIe: few members, below one root, reach more of theirs
+    (hwdb/pcie.yaml). Excludes which pair of a quad has the doubled link.
     """
     n = np.asarray(num_ranks, dtype=float)
+    if level.root_accelerators:
+        below_root = level.root_fraction / level.efficiency_fraction
+        return np.where(n <= level.root_accelerators, below_root, 1.0)
     if level.topology == "fully_connected":
         peers = max(level.num_wired - 1, 1)
         return np.where(n > 1, (n - 1.0) / peers, 1.0)
@@ -140,16 +145,15 @@ def _outer(group: Group, cluster: ClusterSpec) -> list[tuple[LevelSpec, Array, A
     return list(zip(cluster.levels[first:], below, group.members[first:], strict=True))
 
 
-def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
-    """Bandwidth of a ring that leaves the domain: that of the slowest level it crosses.
+def ports_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
+    """Bandwidth of a ring through the ports of domains: that of the slowest level it crosses.
 
     Into a level the members below it use their ports together, ``members · port /
     oversubscription``, or the few that the library gives a ring (``ring_bytes_per_s``); the other
-    groups of the node use the other ports at the same time. Capped by the domain's rate. Levels
-    that the group does not cross do not slow it, but its traffic to any level above passes the
-    ports of the lowest one.
+    groups of the node use the other ports at the same time. Levels that the group does not cross do
+    not slow it, but its traffic to any level above passes the ports of the lowest one.
     """
-    rate = domain_bytes_per_s(group, cluster)
+    rate = np.full(np.shape(group.local), np.inf)
     lowest = True
     for level, below, inside in _outer(group, cluster):
         ports = np.minimum(below * level.achieved_bytes_per_s, level.ring_achieved_bytes_per_s)
@@ -157,7 +161,35 @@ def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
             ports = np.where(inside > below, ports, np.inf)
         rate = np.minimum(rate, ports)
         lowest = False
-    return np.asarray(rate)
+    return rate
+
+
+def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
+    """Bandwidth of a ring that leaves the domain: its ports, capped by the domain's rate.
+
+    Where members have a link to each other, ``l`` chains lie beside each other in a domain, of
+    which the last hop is the network's, and only ``l - 1`` rings: two nodes of 8 MI300X reach 357
+    GB/s, one 315.
+    """
+    inside = domain_bytes_per_s(group, cluster)
+    if cluster.domain.topology == "fully_connected":
+        inside = inside * group.local / np.maximum(group.local - 1.0, 1.0)
+    return np.minimum(inside, ports_bytes_per_s(group, cluster))
+
+
+def tree_ports_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
+    """Ports as a tree of domains sees them, which sends ``2 S`` through each: twice, between two.
+
+    Of two domains each is the root of one tree with half the vector and the leaf of the other: it
+    sends S/2 down and S/2 up. From three on an inner domain sends to two children and a parent, and
+    up as the leaf of the other tree: 2 S. Source: Sanders, Speck, Träff 2009; two nodes of 8 H100
+    over 400 Gbit/s ports reach 468 GB/s of bus bandwidth, twelve 387. Before Hopper NCCL was mostly
+    seen to stay with rings (two nodes of 8 A100: 86 of 100 GB/s, and 16-way tensor parallelism).
+    """
+    rate = ports_bytes_per_s(group, cluster)
+    if cluster.accelerator.compute_capability < HOPPER:
+        return rate
+    return rate * np.where(group.num_domains == 2, 2.0, 1.0)
 
 
 def _fabric_waits_s(group: Group, cluster: ClusterSpec) -> tuple[Array, Array]:
@@ -191,14 +223,14 @@ def _in_network_all_reduce_s(num_bytes: Array, group: Group, cluster: ClusterSpe
 def _switched_domain_all_reduce_s(num_bytes: Array, group: Group, cluster: ClusterSpec) -> Array:
     """All-reduce added up by the switches of each domain, and by trees of domains between them.
 
-    ``2 · (domain latency + depth) + S · max((l+1)/l / domain rate, 2 (k-1)/k / ports)`` for l local
-    members in each of k domains: where a ring sends 2(n-1)/n of the vector through the ports of a
-    domain, the domains exchange 2(k-1)/k of it. Source: NCCL, src/graph/tuning.cc (NVLSTree);
-    stas00/ml-engineering, network/README.md (N + 1 sends). Only for two and more local members.
+    ``2 · (domain latency + depth) + S · max((l+1)/l / domain rate, 2 / ports)`` for l local members
+    in each domain, the ports as :func:`tree_ports_bytes_per_s` has them. Source: NCCL,
+    src/graph/tuning.cc (NVLSTree); stas00/ml-engineering, network/README.md (N + 1 sends). Only for
+    two and more local members.
     """
-    local, domains = group.local, group.num_domains
+    local = group.local
     inside = (local + 1.0) / local / domain_bytes_per_s(group, cluster)
-    across = 2.0 * (domains - 1.0) / domains / fabric_bytes_per_s(group, cluster)
+    across = 2.0 / tree_ports_bytes_per_s(group, cluster)
     waits = 2.0 * (cluster.domain.latency_s + _fabric_waits_s(group, cluster)[1])
     seconds = waits + num_bytes * np.maximum(inside, across)
     return np.where(local > 1, seconds, np.inf)
@@ -261,7 +293,10 @@ def collective_s(
         outside = ring_s(collective, num_bytes, group.size, hops, bandwidth)
     if collective == "all_reduce":
         # The tree or the switches, if they are faster.
-        outside = np.minimum(outside, tree_all_reduce_s(num_bytes, depth, bandwidth))
+        tree = np.minimum(
+            domain_bytes_per_s(group, cluster), tree_ports_bytes_per_s(group, cluster)
+        )
+        outside = np.minimum(outside, tree_all_reduce_s(num_bytes, depth, tree))
         if cluster.domain.reduces_in_network:
             nvls = _switched_domain_all_reduce_s(num_bytes, group, cluster)
             outside = np.minimum(outside, nvls)

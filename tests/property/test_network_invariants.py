@@ -232,7 +232,8 @@ def two_level_s(
     ring = rounds * hops + rounds * (size - 1) / size * num_bytes / rate
     if collective != "all_reduce":
         return ring
-    return min(ring, 2 * np.log2(domains) * fabric.latency_s + 2 * num_bytes / rate)
+    between = min((2 if domains == 2 else 1) * local * port, inside_rate)
+    return min(ring, 2 * np.log2(domains) * fabric.latency_s + 2 * num_bytes / between)
 
 
 @given(

@@ -12,6 +12,7 @@ from planner.collectives.flat import ring_s, tree_all_reduce_s
 from planner.cost.network import (
     broadcasts_s,
     collective_s,
+    domain_bytes_per_s,
     domain_s,
     fabric_bytes_per_s,
     point_to_point_s,
@@ -148,16 +149,50 @@ def test_all_reduce_across_domains_takes_the_faster_of_ring_and_tree(plain: Clus
     assert collective_s("all_reduce", 1e9, group(4, 1), plain) == pytest.approx(60.06e-3)
 
 
-def test_domains_that_add_in_their_switches_exchange_less_than_a_ring(plain: ClusterSpec) -> None:
-    # 4 domains of 8, 1 GB. Inside 9/8 GB at 200 GB/s = 5.625 ms, across 1.5 GB at 200 GB/s =
-    # 7.5 ms, 2 * (2 us + 2 * 10 us) = 44 us.
-    adding = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=True)))
-    seconds = collective_s("all_reduce", 1e9, group(32, 8), adding)
-    assert seconds == pytest.approx(44e-6 + 7.5e-3)
-    # Without it a ring sends 31/16 GB: 9.6875 ms and its hops, 2 * (3 * 10 + 7 * 2) us.
-    without = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=False)))
-    seconds = collective_s("all_reduce", 1e9, group(32, 8), without)
-    assert seconds == pytest.approx(88e-6 + 9.6875e-3)
+@pytest.mark.parametrize(
+    ("domains", "adds", "ports", "seconds"),
+    [
+        # 1 GB, 8 local. Inside a ring has 200 GB/s, switches that add send 9/8 GB. Ports of 200
+        # GB/s: between two domains 1 GB through each, among four 2 GB, or 31/16 GB of a ring.
+        (2, True, 25e9, 2 * (2e-6 + 10e-6) + 5.625e-3),
+        (2, False, 25e9, 2 * (10e-6 + 7 * 2e-6) + 9.375e-3),
+        (2, True, 12.5e9, 2 * 10e-6 + 10e-3),
+        (2, False, 12.5e9, 2 * 10e-6 + 10e-3),
+        (4, True, 25e9, 2 * (3 * 10e-6 + 7 * 2e-6) + 9.6875e-3),
+        (4, False, 12.5e9, 2 * (3 * 10e-6 + 7 * 2e-6) + 19.375e-3),
+    ],
+)
+def test_all_reduce_through_the_ports_of_domains(
+    domains: int, adds: bool, ports: float, seconds: float, plain: ClusterSpec
+) -> None:
+    fabric = replace(plain.fabric, bytes_per_s=2 * ports)
+    node = replace(plain.node, scale_up=_adding(plain, adds=adds))
+    cluster = replace(plain, node=node, fabric=fabric)
+    assert collective_s("all_reduce", 1e9, group(8 * domains, 8), cluster) == pytest.approx(seconds)
+
+
+def test_before_hopper_two_domains_are_a_ring(plain: ClusterSpec) -> None:
+    ampere = replace(plain.accelerator, compute_capability=8.0)
+    fabric = replace(plain.fabric, bytes_per_s=25e9)
+    cluster = replace(plain, node=replace(plain.node, accelerator=ampere), fabric=fabric)
+    # 16 ranks: 15/8 GB through 8 ports of 12.5 GB/s
+    wait = 2 * (10e-6 + 7 * 2e-6)
+    without = replace(cluster.node, scale_up=_adding(cluster, adds=False))
+    assert collective_s(
+        "all_reduce", 1e9, group(16, 8), replace(cluster, node=without)
+    ) == pytest.approx(wait + 18.75e-3)
+
+
+def test_few_members_below_one_pcie_root_reach_more_of_their_links() -> None:
+    cluster = context_of(cluster="1xpcie-8x-rtx-pro-6000").cluster
+    rates = [domain_bytes_per_s(group(n, n), cluster)[0] / 52e9 for n in (2, 4, 5, 8)]
+    assert rates == pytest.approx([0.95, 0.95, 0.80, 0.80])
+
+
+def test_chains_that_leave_a_mesh_of_links_use_one_more_than_its_rings() -> None:
+    cluster = context_of(cluster="2xhgx-mi300x").cluster
+    inside = cluster.domain.achieved_bytes_per_s
+    assert fabric_bytes_per_s(group(16, 8), cluster) == pytest.approx(inside * 8 / 7)
 
 
 def _adding(cluster: ClusterSpec, *, adds: bool) -> LevelSpec:

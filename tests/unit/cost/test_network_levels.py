@@ -242,7 +242,7 @@ def test_like_with_like_an_a100_misses_seven_quarters_too() -> None:
     a100 = load_cluster("2xdgx-a100-640")
     nics = a100.node.nic_bytes_per_s
     assert a100.domain.bytes_per_s / nics == pytest.approx(1.5)
-    # Achieved: 234 of 300 GB/s over 186 of 200, or over 160.
+    # Achieved: 234 of 300 GB/s over 190 of 200, or over 160.
     achieved = a100.domain.achieved_bytes_per_s
-    assert achieved / (a100.fabric.efficiency_fraction * nics) == pytest.approx(1.26, abs=0.005)
+    assert achieved / (a100.fabric.efficiency_fraction * nics) == pytest.approx(1.23, abs=0.005)
     assert achieved / (0.8 * nics) == pytest.approx(1.46, abs=0.005)
