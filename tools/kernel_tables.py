@@ -54,7 +54,7 @@ One read and one write are 3, 3.03 and 2.56; the per-tensor table casts in more 
 """
 TRAINING_ACCELERATORS: Mapping[str, str] = {
     "a100_pcie": "a100-pcie-80",
-    "b200_sxm": "b200-sxm",
+    "b200_sxm": "b200-sxm-750w",
 }
 """Of the tables measured inside a training framework."""
 MIN_BLOCKS = 512.0

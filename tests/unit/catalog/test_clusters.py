@@ -106,7 +106,7 @@ def test_a_node_whose_products_are_stated_has_no_range_of_other_machines(tmp_pat
 
 def test_an_accelerator_outside_its_own_range_is_refused(tmp_path: Path) -> None:
     text = (hwdb_dir() / "accelerators" / "b200-sxm.yaml").read_text(encoding="utf-8")
-    text = text.replace("sustained_fraction: {value: 0.48", "sustained_fraction: {value: 0.4", 1)
+    text = text.replace("sustained_fraction: {value: 0.62", "sustained_fraction: {value: 0.4", 1)
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     path = written(tmp_path, "node: dgx-b200\ncount: 1\naccelerator: ./mine.yaml\n")
     found = problems_of(path)
