@@ -38,6 +38,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "hbm_gb_per_s": (10, 100_000),
     "host_memory_gib": (1, 1_000_000),
     "host_cores": (1, 100_000),
+    "launch_factor": (0.2, 20),
     "accelerators_per_host_slot": (1, 64),
     "tdp_w": (5, 50_000),
     "power_w": (10, 1_000_000),

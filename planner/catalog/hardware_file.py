@@ -190,6 +190,7 @@ class NodeFile(HardwareFile):
     host_cores: WholeFigure | None = None
     host_memory_gb_per_s: Figure | None = None
     host_core_gb_per_s: Figure | None = None
+    launch_factor: Figure | None = None
     host_link_gb_per_s_per_direction: Figure
     accelerators_per_host_slot: WholeFigure | None = None
     nvme_tb: Figure | None = None

@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.compare.log import SLOW_FACTOR, Measured
 from planner.cost.estimate import Estimate, estimate
+from planner.cost.launches import slower_host
 from planner.query.layout import Layout
 from planner.spec.strategy import with_policy_on_all_layers
 from planner.units import format_seconds
@@ -145,11 +146,9 @@ def host_bound(case: MeasuredRun) -> Iterator[Cause]:
     """Launches of kernels that take up to MOST_FACTOR times as long explain the difference."""
     traits = case.layout.context.traits
     kernels = traits.kernels
-    names = ("launch_s", "grouped_launch_s", "moe_launch_forward_s", "moe_launch_backward_s")
 
     def at(factor: float) -> float:
-        slower = replace(kernels, **{name: factor * getattr(kernels, name) for name in names})
-        return case.price_s(traits=replace(traits, kernels=slower))
+        return case.price_s(traits=replace(traits, kernels=slower_host(kernels, factor)))
 
     factor = _crossing(at, (1.0, 1.5, 2.0, MOST_FACTOR), case)
     if factor is not None:

@@ -1,6 +1,7 @@
 """Time the host takes to launch a layer's kernels: a floor under the time they take to run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 from planner.layers.op import ZERO, Op
 from planner.layers.parameters import WITH_EXPERTS
 from planner.spec.items import item
+from planner.spec.job import Precision
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import FrameworkTraits, KernelTraits
 from planner.units import Array
@@ -19,6 +21,33 @@ if TYPE_CHECKING:
 # Of the host's time for a mixture layer: what stands before the router, and the router with what
 # prepares the exchange, where it is fused; counted in the modules.
 HOST_SHARES = {"attention": 0.2, "router": 0.1}
+# Host time to call one expert's product with scales per block, over one without.
+#
+# MXFP8 and NVFP4 are as fast as one another where the host decides. Source: Nemotron 3 Super on 64
+# B300, 64 experts a rank, slower in both than in bf16 (NVIDIA-NeMo/Megatron-Bridge pull request
+# 6056, docs/performance-summary.md); plausible 1-3.75: alone, 8 experts of NVFP4 take 33 us each
+# (NVIDIA/TransformerEngine pull request 3134).
+SCALED_CALLS: Mapping[Precision, float] = {"fp8_block": 1.6, "mxfp8": 1.6, "fp4": 1.6}
+
+
+def slower_host(kernels: KernelTraits, factor: float) -> KernelTraits:
+    """The kernels where a host takes so many times as long to launch them."""
+    names = (
+        *("launch_s", "eager_launch_s", "grouped_launch_s", "gathered_module_s"),
+        *("moe_launch_forward_s", "moe_launch_backward_s"),
+    )
+    return replace(kernels, **{name: factor * getattr(kernels, name) for name in names})
+
+
+def host_kernels(kernels: KernelTraits, precision: Precision, launch_factor: float) -> KernelTraits:
+    """The kernels with the launch times of a job's precision on a node's hosts.
+
+    All times ``launch_factor``, those of experts' products times SCALED_CALLS beside it. Source:
+    that, and hwdb. Excludes quantising, which is launched for all experts at once.
+    """
+    scaled = 1.0 if kernels.products_in_16_bit == "experts" else SCALED_CALLS.get(precision, 1.0)
+    called = replace(kernels, grouped_launch_s=scaled * kernels.grouped_launch_s)
+    return slower_host(called, launch_factor)
 
 
 def grouped_calls(op: Op) -> Array:
@@ -197,6 +226,8 @@ def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: Strateg
     "time.compute.launch",
     title="kernel launches",
     inputs=(
+        "node.launch_factor",
+        "job.precision",
         "traits.kernels.launch_s",
         "traits.kernels.memory_bound_kernels",
         "traits.kernels.grouped_launch_s",
@@ -212,6 +243,7 @@ def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: Strateg
         segmented_waits_s,
         paired_launch_pace,
         launch_floors_s,
+        host_kernels,
         module_hooks_s,
         op_floors_s,
         router_launches_s,

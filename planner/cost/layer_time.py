@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
 from planner.cost.kernels import element_wise_s, gemm_backward_s, gemm_s, tiny_kernels_s
-from planner.cost.launches import host_waits, layer_waits_s
+from planner.cost.launches import host_kernels, host_waits, layer_waits_s
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, exchange_start_s
 from planner.cost.overlap import (
     exposed_all_to_all_s,
@@ -300,6 +300,8 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
     """
     found = dict[str, TimeItems]()
     total = sum(kind.num_layers for kind in kinds)
+    kernels, pace = setting.traits.kernels, setting.cluster.node.launch_factor
+    on_host = replace(setting.traits, kernels=host_kernels(kernels, setting.job.precision, pace))
     for kind in kinds:
         priced = [(op, op_items(op, setting)) for op in kind.ops]
         forward = add_items(*(items for _, items in priced))
@@ -311,7 +313,7 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
         waits = host_waits(kind, setting.traits)
         op_s = [exposed_s(items) for _, items in priced] if waits else []
         pass_s = (exposed_s(bare[0]), exposed_s(bare[1]), exposed_s(bare[2]))
-        waits_s = layer_waits_s(kind, pass_s, op_s, setting.traits, setting.strategy)
+        waits_s = layer_waits_s(kind, pass_s, op_s, on_host, setting.strategy)
         forward, backward, repeated = (
             add_items(items, {"launch": all_exposed(wait)})
             for items, wait in zip(bare, waits_s, strict=True)

@@ -9,16 +9,17 @@ from planner.spec.items import SHAPE, item
 from planner.spec.model import MixerKind, MixerSpec, ModelSpec
 from planner.spec.traits import KernelTraits
 
-# Of a flash kernel's rate that chunked scans reach. Delta rules: of the six shapes timed by
-# flash-linear-attention's README on one GB200 the two that fill it have 92 and 112 TFLOP/s beside
-# 437 of FlashAttention-2. Mamba-2's five Triton kernels: 16.5 TFLOP/s forward at 131,072 tokens of
-# 8 heads in its pull request 50, where its own gated kernel has twice that; FlashAttention-2 has
-# 190 (A100) to 350 (H100). One source each: plausible from a half to twice as much.
+# Of FlashAttention-2's rate that chunked scans reach: kernels of the same instructions, which new
+# matrix units make no faster. Delta rules: of the six shapes timed by flash-linear-attention's
+# README on one GB200 the two that fill it have 92 and 112 TFLOP/s beside 437. Mamba-2's five Triton
+# kernels, forward: 16.5 TFLOP/s at 131,072 tokens of 8 heads (its pull request 50, where its own
+# gated kernel has twice that) and 106 on an H100 at 8,192 tokens of 128 heads (vllm-project/vllm
+# pull request 27299), beside 190 (A100) and 341; between the two. Plausible from a half to twice.
 SCAN_RATE_FRACTION: Mapping[MixerKind, float] = {
-    "mamba2": 0.07,
+    "mamba2": 0.14,
     "gated_delta_net": 0.25,
     "kimi_delta": 0.25,
-    "lightning": 0.14,
+    "lightning": 0.28,
 }
 # Elements that forward moves per channel: the convolution and the norm of keys read and write.
 CONV_PASSES = 2.0
@@ -94,7 +95,7 @@ def mixer_ops(
     exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
     elements = tokens * (CONV_PASSES * channels + GATED_NORM_PASSES * values)
     scan = FlashAttention(
-        kernel=traits.flash_kernel,
+        kernel="flash_attn",
         square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,
         causal_fraction=1.0,
         seq_len=shape.seq_len,

@@ -223,6 +223,7 @@ class NodeSpec:
     host_cores: float  # cores of all its processors
     host_memory_bytes_per_s: float  # of the memory of all its processors, datasheet
     host_core_bytes_per_s: float  # rate at which one thread alone reads and writes host memory
+    launch_factor: float = 1.0  # its hosts' time to launch a kernel, over that of others
     host_link_bytes_per_s: float  # to one accelerator, one direction, achieved with all at it
     accelerators_per_host_slot: int = 1  # accelerators that share one link to the host
     nvme_bytes: float | None = None

@@ -1,13 +1,16 @@
 """Launches counted by hand, and what waiting for the host adds to a layer's passes."""
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
 from contexts import changed_traits, columns_of, context_of, small_model, with_traits
 
+from planner.catalog.clusters import load_cluster
 from planner.cost.context import Context
 from planner.cost.launches import (
+    host_kernels,
     host_waits,
     launch_floors_s,
     launch_waits_s,
@@ -22,6 +25,7 @@ from planner.cost.launches import (
 from planner.cost.layer import layer_costs, layer_shape
 from planner.frameworks.registry import load_traits
 from planner.layers.block import layer_groups
+from planner.spec.job import Precision
 from planner.spec.strategy import StrategyColumns
 from planner.spec.training import TARGETS, Training
 
@@ -200,6 +204,20 @@ def test_a_host_that_waited_has_launched_nothing_ahead() -> None:
     # One wait a layer leaves the host ahead inside the forward.
     together = segmented_waits_s(((0, 1),), op_s, floor_s, *backward)
     assert [float(each[0]) for each in together] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("precision", "kept", "factor"),
+    [("bf16", "none", 1.0), ("fp8", "none", 1.0), ("mxfp8", "none", 1.6), ("fp4", "experts", 1.0)],
+)
+def test_a_slow_host_and_scales_per_block_make_launches_longer(
+    precision: Precision, kept: Literal["none", "experts"], factor: float
+) -> None:
+    kernels = replace(load_traits("megatron", "current").kernels, products_in_16_bit=kept)
+    slow = host_kernels(kernels, precision, 1.3)
+    assert slow.grouped_launch_s == pytest.approx(1.3 * factor * kernels.grouped_launch_s)
+    assert slow.launch_s == pytest.approx(1.3 * kernels.launch_s)
+    assert load_cluster("1xdgx-b300").node.launch_factor == 1.3
 
 
 def test_ops_share_a_layers_launches_as_partial_graphs_do() -> None:
