@@ -101,7 +101,8 @@ def _spell_layout(parallel: Any, framework: str) -> None:  # noqa: ANN401
     zero = parallel.get("zero")
     if isinstance(zero, str):
         is_kept = zero == "fsdp" and (parallel.get("pp") or 1) > 1
-        is_alone = zero == "fsdp" and parallel.get("dp") == 1 and "FSDP2" not in framework
+        ranks = (parallel.get("dp") or 0) * (parallel.get("cp") or 1)
+        is_alone = zero == "fsdp" and ranks == 1 and "fsdp1" in framework.lower()
         stage = KEPT_STAGE if is_kept else ZERO_STAGES.get(zero, zero)
         # FSDP1 of one rank shards nothing: NO_SHARD in torch/distributed/fsdp/_init_utils.py
         parallel["zero"] = 0 if is_alone else stage
