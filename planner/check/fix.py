@@ -226,7 +226,12 @@ def _dropped(
     shown = {change.key for change in changes}
     for name, (path, old) in before.items():
         _, new = after.get(name, ("", NOWHERE))
-        if old.line and old.key not in shown and not new.line and old.value not in (None, new.value):
+        if (
+            old.line
+            and old.key not in shown
+            and not new.line
+            and old.value not in (None, new.value)
+        ):
             yield FieldChange(
                 field=name,
                 before=old.value,

@@ -293,6 +293,19 @@ def read_old(source: SourceText) -> ParsedConfig:
     return read_settings(source.path, data, _lines_of(source.text))
 
 
+def _profile(said: Mapping[str, Located]) -> str:
+    """Return the generation of a file; not compiled unless it says so.
+
+    Degrees stand in a section of their own since 2025, when losses were compiled.
+    """
+    is_compiled = flag(said, "compile.enable") or flag(said, "training.compile")
+    parts = given(said, "compile.components") or ("model", "loss")
+    if not is_compiled or "model" not in parts:
+        return "2024-eager"
+    is_new = any(key.startswith("parallelism.") for key in said) and "loss" in parts
+    return "2025" if is_new else "2024"
+
+
 def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) -> ParsedConfig:
     """Return the decisions of such a file, or of what a run prints.
 
@@ -320,14 +333,7 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
     is_selective = word(said, "activation_checkpoint.mode", "selective") == "selective"
     if is_selective and chosen.value != "op":
         settings[keys.POLICY] = chosen
-    # Off by default. Degrees stand in a section of their own since 2025, when losses were compiled.
-    is_compiled = flag(said, "compile.enable") or flag(said, "training.compile")
-    parts = given(said, "compile.components") or ("model", "loss")
-    year = "2024-eager"
-    if is_compiled and "model" in parts:
-        is_new = any(key.startswith("parallelism.") for key in said) and "loss" in parts
-        year = "2025" if is_new else "2024"
-    settings[RELEASE] = Located(value=year, key=RELEASE)
+    settings[RELEASE] = Located(value=_profile(said), key=RELEASE)
     # The present release may have a config of the model's name and flavour; its defaults are not
     # the file's.
     model, place = word(said, "model.name"), decided(said, "model.flavor", keys.OWN_MODULE)
