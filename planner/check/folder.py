@@ -51,7 +51,8 @@ def _completed(path: str, request: Request) -> tuple[list[SourceText], Request]:
     """The texts of a folder, and the request with what its launch script and its plan say."""
     sources = []
     for each in sorted(Path(path).iterdir()):
-        if is_file(each) and not each.name.startswith("."):
+        # What is written for readers names options too.
+        if is_file(each) and not each.name.startswith(".") and each.suffix != ".md":
             with suppress(InputError):
                 sources.append(read_source(each))
     for source in sources:

@@ -47,7 +47,7 @@ def _mended(command: str, words: list[str], problems: Collection[Problem]) -> li
         for (key, text), mend in MENDED_BY.items():
             if key == problem.key and text in problem.message:
                 return [*words, *mend]
-        trains = r"(--profile \S+) or --framework \S+ trains it"
+        trains = r"(--profile \S+) or --framework [\w, ]+ trains it"
         if profile := re.search(trains, problem.message):
             return [*words, *profile[1].split()]
         if problem.key == "--global-batch" and "whole number" in problem.message:

@@ -1,8 +1,9 @@
 """Finds frameworks and optimizers by name: traits, and what kernels and optimizers keep."""
 
+import fnmatch
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Any, Literal, get_args, get_type_hints
@@ -101,8 +102,11 @@ class Stack:
 def stack_named(name: str) -> Stack | None:
     """Return what software of a name is priced as; None where no line has such a name."""
     lines: list[dict[str, Any]] = load_own(__package__, "stacks.yaml")
+    words = re.findall(r"[\w.-]+", name.lower())
     for line in lines:
-        if any(fnmatchcase(name.lower(), pattern) for pattern in line["names"]):
+        if any(
+            all(fnmatch.filter(words, part) for part in known.split()) for known in line["names"]
+        ):
             facts = {
                 fact if "." in fact else f"{FACTS}.{fact}": choice
                 for fact, choice in line.get("facts", {}).items()

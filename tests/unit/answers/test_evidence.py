@@ -122,7 +122,7 @@ def test_the_data_names_sources_and_distances(near_plan: tuple[Context, Strategy
 def test_the_range_of_a_plan_is_that_of_its_regime(near_plan: tuple[Context, Strategy]) -> None:
     context, strategy = near_plan
     found = estimate(context, strategy)
-    span = context.traits.time_range(("dense", "several nodes"), "h100-sxm")
+    span = context.traits.time_range(("dense", "usual"), "h100-sxm")
     assert found.iter_time_s_lower == pytest.approx(span.low * found.iter_time_s)
     assert found.iter_time_s_upper == pytest.approx(span.high * found.iter_time_s)
     assert found.iter_time_s_lower < found.iter_time_s < found.iter_time_s_upper

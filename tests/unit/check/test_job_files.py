@@ -214,7 +214,7 @@ def test_a_file_that_is_not_edited_is_not_said_to_lack_its_own_key() -> None:
     Path("job.toml").write_text(
         '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\n'
         "seq_len = 8192\n[parallelism]\ntensor_parallel_degree = 1\n"
-        '[activation_checkpoint]\nmode = "none"\n'
+        '[activation_checkpoint]\nmode = "none"\n[compile]\nenable = true\n'
     )
     request = Request(model="llama3-8b", cluster="1xdgx-h100", with_advice=False)
     (found,) = check_file("job.toml", request).findings

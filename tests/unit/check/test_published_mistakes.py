@@ -48,7 +48,7 @@ ACCELERATE = {"distributed_type": "DEEPSPEED", "mixed_precision": "bf16", "num_m
         ),
     ],
 )
-def test_the_mistake_is_an_error(
+def test_the_mistake_is_found(
     name: str,
     settings: dict[str, Any],
     rule: str,
@@ -59,7 +59,10 @@ def test_the_mistake_is_an_error(
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(json.dumps(settings))
     code, output = run(f"planner check {name} --no-advice --format json")
-    assert code == 1
+    # Accelerate ignores keys that it does not know below the top.
+    is_ignored = rule == "accelerate.unknown_key"
+    assert code == (0 if is_ignored else 1)
+    severity = "warning" if is_ignored else "error"
     (file,) = json.loads(output)["files"]
-    found = {(one["rule"], one["key"]) for one in file["findings"] if one["severity"] == "error"}
+    found = {(one["rule"], one["key"]) for one in file["findings"] if one["severity"] == severity}
     assert (rule, key) in found
