@@ -103,18 +103,16 @@ def stack_named(name: str) -> Stack | None:
     """Return what software of a name is priced as; None where no line has such a name."""
     lines: list[dict[str, Any]] = load_own(__package__, "stacks.yaml")
     words = re.findall(r"[\w.-]+", name.lower())
-    for line in lines:
-        if any(
-            all(fnmatch.filter(words, part) for part in known.split()) for known in line["names"]
-        ):
-            facts = {
-                fact if "." in fact else f"{FACTS}.{fact}": choice
-                for fact, choice in line.get("facts", {}).items()
-            }
-            return Stack(
-                framework=line["framework"], profile=line["profile"], facts=tuple(facts.items())
-            )
-    return None
+
+    def has(known: str) -> bool:
+        return all(fnmatch.filter(words, word) for word in known.split())
+
+    line = next((line for line in lines if any(map(has, line["names"]))), None)
+    if line is None:
+        return None
+    stated = line.get("facts", {}).items()
+    facts = tuple((fact if "." in fact else f"{FACTS}.{fact}", choice) for fact, choice in stated)
+    return Stack(framework=line["framework"], profile=line["profile"], facts=facts)
 
 
 def trait_types() -> dict[str, dict[str, Any]]:
