@@ -4,6 +4,7 @@ Rows hold plain values in base units. Where an answer prints or is serialised, n
 any more. Docstrings of fields are their descriptions in JSON Schemas.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -204,7 +205,7 @@ class InputsRow(JobRow):
 
     @classmethod
     def of(
-        cls, contexts: tuple[Context, ...], narrowing: Narrowing, notes: tuple[Note, ...]
+        cls, contexts: Sequence[Context], narrowing: Narrowing, notes: Iterable[Note]
     ) -> "InputsRow":
         """The question as it was read."""
         context, job = contexts[0], contexts[0].job

@@ -327,7 +327,7 @@ class SensitivityDocument(Row):
     ) -> "SensitivityDocument":
         """The whole answer; ``following`` is the next command."""
         return cls(
-            inputs=InputsRow.of(result.case.contexts, result.case.narrowing, tuple(notes)),
+            inputs=InputsRow.of(result.case.contexts, result.case.narrowing, notes),
             best=PlanRow.of(result.best),
             given=None if result.plan is result.best else PlanRow.of(result.plan),
             figures=list(result.responses),

@@ -113,5 +113,5 @@ JobDocument: Any = property_row(Job, _Around, leave_out=("node",))
 
 def job_document(job: Job, notes: Sequence[Note]) -> Any:  # noqa: ANN401 - a type made here
     """Everything in base units."""
-    inputs = InputsRow.of((job.plan.context,), EVERYTHING, tuple(notes))
+    inputs = InputsRow.of((job.plan.context,), EVERYTHING, notes)
     return row_from(JobDocument, job, inputs=inputs, plan=PlanRow.of(job.plan))

@@ -95,7 +95,7 @@ def space_document(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> Space
     """The spaces; the number of splits is text, as it may have many digits."""
     contexts = tuple(space.context for space in spaces)
     return SpaceDocument(
-        inputs=InputsRow.of(contexts, spaces[0].narrowing, tuple(notes)),
+        inputs=InputsRow.of(contexts, spaces[0].narrowing, notes),
         spaces=[_space_row(space) for space in spaces],
     )
 

@@ -155,7 +155,7 @@ def size_document(sizing: Sizing, notes: Sequence[Note]) -> SizeDocument:
     """Everything in base units."""
     limits, node = sizing.limits, sizing.case.context.cluster.node
     return SizeDocument(
-        inputs=InputsRow.of(sizing.case.contexts, sizing.case.narrowing, tuple(notes)),
+        inputs=InputsRow.of(sizing.case.contexts, sizing.case.narrowing, notes),
         limits=limits,
         includes={name: amount.includes for name, amount in AMOUNTS.items()},
         usd_per_node_hour=node.usd_per_hour,
@@ -275,7 +275,7 @@ def scale_document(result: Scaling, notes: Sequence[Note]) -> ScaleDocument:
     """Everything in base units."""
     return ScaleDocument(
         scaling="weak" if result.is_weak else "strong",
-        inputs=InputsRow.of(result.case.contexts, result.case.narrowing, tuple(notes)),
+        inputs=InputsRow.of(result.case.contexts, result.case.narrowing, notes),
         base_gpus=result.base.strategy.num_gpus,
         sizes=[ScaleRow.of(result, point) for point in result.points],
         limit_struck_at_gpus=list(result.late_at),

@@ -131,45 +131,6 @@ def test_activations_of_all_layers_or_of_as_many_as_given_are_offloaded(llama: C
     assert some.policy_counts == ((0,), (20,), (60,))
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"offloaded_layers": 0}, "must be all, or at least 1; given 0"),
-        ({"offloaded_layers": 81}, "no stage has more than 80 layers; given 81"),
-        ({"offloaded_layers": 4, "pp": 2}, "megatron offers it: without pipelining"),
-    ],
-)
-def test_activations_that_cannot_be_offloaded_are_refused(
-    request_: dict[str, object], message: str, llama: Context
-) -> None:
-    assert message in refusal(llama, **{"tp": 8, **request_})["--offload-activations"]
-
-
-def test_a_framework_that_offloads_no_activations_refuses_to() -> None:
-    message = refusal(context_of(framework="deepspeed"), offloaded_layers="all")
-    assert message["--offload-activations"].endswith("deepspeed offers it: no")
-
-
-def test_a_layer_is_recomputed_or_offloaded_and_not_both(llama: Context) -> None:
-    messages = refusal(llama, tp=8, recompute="full", recompute_layers=70, offloaded_layers=11)
-    assert list(messages) == ["--recompute-layers"]
-    assert "more layers than it holds" in messages["--recompute-layers"]
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"offload_percent": 0, "offload": "optimizer:host"}, "must be from 1 to 100; given 0"),
-        ({"offload_percent": 101, "offload": "optimizer:host"}, "must be from 1 to 100; given 101"),
-        ({"offload_percent": 50}, "needs --offload with the optimizer's states; given none"),
-    ],
-)
-def test_a_part_to_offload_is_a_percentage_of_something(
-    request_: dict[str, object], message: str, llama: Context
-) -> None:
-    assert refusal(llama, tp=8, **request_) == {"--offload-percent": message}
-
-
 def test_a_part_of_the_states_is_offloaded_where_the_framework_can() -> None:
     # DeepSpeed's offload_optimizer.ratio is read under ZeRO 3 only.
     context = context_of(framework="deepspeed")
@@ -180,82 +141,8 @@ def test_a_part_of_the_states_is_offloaded_where_the_framework_can() -> None:
     assert "under ZeRO 2" in message
 
 
-@pytest.mark.parametrize(
-    "name", ["tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "micro_batch"]
-)
-@pytest.mark.parametrize("value", [0, -2])
-def test_a_degree_below_one_is_refused(name: str, value: int, llama: Context) -> None:
-    messages = refusal(llama, **{name: value})
-    assert messages == {
-        f"--{name.replace('_', '-')}": f"must be from 1 to 10,000,000; given {value}"
-    }
-
-
 def test_tensor_parallelism_beyond_a_node_is_slow_but_legal(llama: Context) -> None:
     assert strategy_of(llama, tp=16).tp == 16
-
-
-@pytest.mark.parametrize("value", [10**7 + 1, 10**20])
-def test_absurd_degrees_are_refused_before_anything_is_built(value: int, llama: Context) -> None:
-    assert set(refusal(llama, pp=value)) == {"--pp"}
-
-
-def test_every_bad_option_is_reported_at_once(llama: Context) -> None:
-    messages = refusal(
-        llama, tp=0, micro_batch=-1, recompute="some", recompute_layers=-3, offload="disk"
-    )
-    assert set(messages) == {
-        "--tp", "--micro-batch", "--recompute", "--recompute-layers", "--offload",
-    }  # fmt: skip
-    assert "'some'; allowed are none, selective, full" in messages["--recompute"]
-    assert "optimizer:host" in messages["--offload"]
-    assert "-3" in messages["--recompute-layers"]
-
-
-@pytest.mark.parametrize(
-    ("request_", "option", "rule", "numbers"),
-    [
-        ({"tp": 3, "dp": 8}, "--tp", "tp_divides_heads", ("tp 3", "64 heads")),
-        ({"tp": 8, "pp": 2, "dp": 4}, "--dp", "within_cluster", ("dp 4", "= 64 GPUs", "has 32")),
-        (
-            {"tp": 8, "pp": 2, "zero_stage": 2},
-            "--zero-stage",
-            "zero_stage_offered",
-            ("ZeRO 2", "0, 1"),
-        ),
-        ({"ep": 4}, "--ep", "ep_divides_experts", ("ep 4", "no experts")),
-    ],
-)
-def test_an_impossible_layout_names_the_rule_with_its_numbers(
-    request_: dict[str, object], option: str, rule: str, numbers: tuple[str, ...], llama: Context
-) -> None:
-    with pytest.raises(InputError) as caught:
-        resolve(llama, requested(**request_))  # type: ignore[arg-type]
-    (problem,) = [one for one in caught.value.problems if one.message.startswith(f"{rule}: ")]
-    assert problem.key == option
-    assert all(number in problem.message for number in numbers)
-
-
-def test_deepspeed_shards_no_weights_under_pipelining() -> None:
-    context = context_of(framework="deepspeed")
-    assert strategy_of(context, pp=1, zero_stage=3).zero_stage == 3
-    message = refusal(context, pp=2, zero_stage=3)["--zero-stage"]
-    assert message.startswith("zero_stage_offered: ")
-    assert "ZeRO 3 with pp 2: deepspeed offers 0, 1 there" in message
-
-
-@pytest.mark.parametrize(
-    ("layers", "reason"),
-    [
-        ((40, 41), "must add up to 80 layers; given 81"),
-        ((80, 0), "every stage needs a layer; given 0"),
-        ((27, 27, 26), "needs one number per stage: 2; given 3"),
-    ],
-)
-def test_stages_that_do_not_hold_the_model_are_refused(
-    layers: tuple[int, ...], reason: str, llama: Context
-) -> None:
-    assert refusal(llama, tp=8, pp=2, layers_per_stage=layers)["--layers-per-stage"] == reason
 
 
 def test_a_layout_is_taken_as_written() -> None:

@@ -43,17 +43,6 @@ def test_products_are_read_by_time_or_rate(h100: Base, tmp_path: Path, column: s
     assert point.measured == pytest.approx(182e-6, rel=1e-3)
 
 
-def test_products_that_cannot_be_are_refused_at_their_line(h100: Base, tmp_path: Path) -> None:
-    head = "m,n,k,dtype,tflops\n"
-    fast = refused(h100, tmp_path, head + "8192,8192,8192,bf16,1200\n")
-    assert "line 2: bf16 product of 1,200 TFLOP/s is more than there is: the peak is 98" in fast
-    assert "line 3: " in refused(h100, tmp_path, head + "8,8,8,bf16,1\n8,8,8,bf16,-1\n")
-    assert "line 2: dtype 'int4'; allowed" in refused(h100, tmp_path, head + "8,8,8,int4,1\n")
-    assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k\n8,8,8\n")
-    assert "needs a column time_us" in refused(h100, tmp_path, "m,n,k,time\n8,8,8,9\n")
-    assert "file: the table has no row: it is truncated" in refused(h100, tmp_path, head)
-
-
 def test_attention_is_read_by_time_or_rate(h100: Base, tmp_path: Path) -> None:
     flops = 4 * 2 * 8192**2 * 16 * 128 / 2
     timed = f"2,16,8192,128,true,forward,bf16,flash2,{flops / 330e12 * 1e3}\n"
@@ -62,14 +51,6 @@ def test_attention_is_read_by_time_or_rate(h100: Base, tmp_path: Path) -> None:
     (other,) = read(h100, tmp_path, ATTENTION.format("tflops") + rated)
     assert one.measured == pytest.approx(flops / 330e12)
     assert other.measured == pytest.approx(2.5 * flops / 500e12)
-    assert "pass 'up'; allowed are forward, fwd" in refused(
-        h100, tmp_path, ATTENTION.format("tflops") + rated.replace("bwd", "up")
-    )
-    assert "needs a column time_us" in refused(h100, tmp_path, ATTENTION.format("speed") + rated)
-    assert "the table has no row" in refused(h100, tmp_path, ATTENTION.format("tflops"))
-    assert "line 2: heads must be above 0" in refused(
-        h100, tmp_path, ATTENTION.format("tflops") + rated.replace("2,16", "2,none")
-    )
 
 
 def test_adam_on_the_host_is_a_point_unless_memory_is_slower(h100: Base) -> None:
@@ -78,20 +59,6 @@ def test_adam_on_the_host_is_a_point_unless_memory_is_slower(h100: Base) -> None
     assert point.predict(h100.cluster) == pytest.approx(2.8e9 / node.host_core_bytes_per_s)
     with pytest.raises(InputError, match="line 2: traffic of Adam of 2,240 GB/s is more than"):
         Reading(place, 0.01, h100.cluster).host_adam(1e8, threads=8, ranks=8)
-
-
-def test_a_log_that_cannot_be_priced_is_no_point(h100: Base, tmp_path: Path) -> None:
-    line = " iteration 1/ 9 | elapsed time per iteration (ms): 90.0 |\n"
-    assert "cannot be priced" in refused(h100, tmp_path, line, "run.log")
-    assert "is of no known form" in refused(h100, tmp_path, "hello\n", "x.txt")
-
-
-def test_a_run_on_more_gpus_than_there_are_is_refused() -> None:
-    log = LOGS / "megatron-v100-n8.log"
-    base = read_base("4xjean-zay-v100")
-    with pytest.raises(InputError) as raised:
-        points_of(str(log), base.cluster, Request(cluster="4xjean-zay-v100"), None)
-    assert "the run had 32 GPUs, 4xjean-zay-v100 has 16" in str(raised.value)
 
 
 def row(size: int, us: float, ranks: int = 8) -> str:

@@ -16,8 +16,8 @@ def test_a_saving_that_needs_the_host_is_held_against_it(host_memory: str, says:
     run = planner(*question, "--host-memory", host_memory)
     line = next(line for line in run.out.splitlines() if line.startswith("offload optimizer:host"))
     assert line.rstrip().endswith(says)
-    told = planner(*question, "--host-memory", host_memory, "--format", "json")
-    document = json.loads(told.out)
+    run = planner(*question, "--host-memory", host_memory, "--format", "json")
+    document = json.loads(run.out)
     change = next(one for one in document["savings"] if one["change"] == "offload optimizer:host")
     assert change["verdict"] == ("fits" if says == "fits" else "does not fit")
 

@@ -24,41 +24,6 @@ def plan_of(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def changes_of(run: Any) -> list[tuple[str, Any, Any]]:
-    changes = json.loads(run.out)["repair"]["changes"]
-    return [(one["field"], one["before"], one["after"]) for one in changes if one["counts"]]
-
-
-@pytest.mark.parametrize(
-    ("edit", "cluster", "changes"),
-    [
-        ({"tp": 3}, "2xdgx-h100", [("tp", 3, 2)]),
-        ({"dp": 16}, "2xdgx-h100", [("dp", 16, 8)]),
-        ({"pp": 64}, "2xdgx-h100", [("pp", 64, 1)]),
-        ({"vpp": 5}, "2xdgx-h100", [("vpp", 5, 1)]),
-        ({"schedule": "zb-v"}, "2xdgx-h100", [("schedule", "zb-v", "1f1b")]),
-        ({"layers_per_stage": [31]}, "2xdgx-h100", [("layers_per_stage", [31], [32])]),
-        ({"num_micro_batches": 5}, "2xdgx-h100", []),
-        ({"selective_layers_per_stage": [0, 0]}, "2xdgx-h100", []),
-        ({"ep": 2, "zero_stage": 3}, "2xdgx-h100", [("ep", 2, 1)]),
-        (
-            {"zero_stage": 3, "inputs": {"profile": "no-overlap"}},
-            "2xdgx-h100",
-            [("zero_stage", 3, 1)],
-        ),
-        ({"ep": 2, "schedule": "zb-v"}, "2xdgx-h100", [("schedule", "zb-v", "1f1b"), ("ep", 2, 1)]),
-    ],
-    ids=str,
-)
-def test_single_mistakes_are_undone(
-    plan_of: Any, edit: dict[str, Any], cluster: str, changes: list[Any]
-) -> None:
-    run = planner("check", plan_of(**edit), "--fix", "--cluster", cluster, "--format", "json")
-    assert run.code == 0
-    assert changes_of(run) == changes
-    assert json.loads(run.out)["num_changes"] == len(changes)
-
-
 def test_a_list_of_the_wrong_length_is_made_anew(plan_of: Any) -> None:
     """Two stages are illegal on so many GPUs, or one list is: the latter is one change."""
     run = planner(

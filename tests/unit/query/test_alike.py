@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from planner.cli.app import app
@@ -16,47 +17,8 @@ from planner.sweep.sweep import read_sweep
 
 COMMANDS = ("plan", "why", "size", "sensitivity", "explain", "job", "emit", "export")
 MODEL, CLUSTER = "llama3-8b", "1xdgx-h100"
-SAID: dict[str, tuple[Any, Any]] = {
-    "tuned": ("1", "maybe"),
-    "like": ("llama3_8b_pretrain_8gpu_h100_bf16", "llama3_8b_pretrain_9gpu"),
-    "framework": ("deepspeed", "deepspead"),
-    "profile": ("bridge", "brige"),
-    "settings": ("traits.overheads.step_overhead_s=1", "traits.overheads.step_overhead=1"),
-    "global_batch": ("64", "64.5"),
-    "global_batch_tokens": ("1M", "many"),
-    "seq_len": ("4k", "4q"),
-    "tokens": ("1T", "some"),
-    "optimizer": ("sgd", "sdg"),
-    "train": ("full", "dpo"),
-    "recompute_modules": ("mlp", "mpl"),
-    "precision": ("fp8", "fp7"),
-    "host_memory": ("512GiB", "512"),
-    "margin": ("12.5", "100"),
-    "documents": ("packed:512", "packet:512"),
-    "mtp_layers": ("0", "17"),
-    "lora_rank": (None, "8"),
-    "lora_targets": (None, "q,v"),
-    "imbalance": (None, "30"),
-    "placement": ("any", "tp-dp"),
-    "schedule": ("1f1b", "1f1c"),
-    "sequence_parallel": ("off", "of"),
-    "offload": ("none", "disk"),
-    "recompute": ("full", "fully"),
-    "fix": ("tp=2", "tpp=2"),
-    "limit": ("pp<=2", "pp"),
-    "where": ("tp*cp <= 4", "tp*"),
-    "allow": ("mixed-layers", "magic"),
-    "forbid": ("offload", "ofload"),
-    "time_limit": ("10", "soon"),
-    "objective": ("headroom", "speed"),
-    "pareto": ("time,gpus", "time"),
-    "frontier": (True, "perhaps"),
-    "deadline": (None, "30d"),
-    "min_tokens_per_s": ("1M", "fast"),
-    "budget": (None, "2M"),
-    "zero_stage": ("1", "4"),
-    "offload_percent": ("100", "101"),
-}
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SAID: dict[str, list[Any]] = yaml.safe_load((EXAMPLES / "options.yaml").read_text())
 """A value of every option that is taken, None where it asks for another, and one that is not."""
 
 
