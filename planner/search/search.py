@@ -18,7 +18,7 @@ from planner.search.ranking.goals import (
 from planner.search.ranking.rank import Best, Ranked, frontier
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, Enumeration
-from planner.spec.strategy import POLICIES, Strategy, StrategyColumns, split_values
+from planner.spec.strategy import POLICIES, Strategy, split_values
 
 # Called with what is being done and the fraction of the search behind it.
 Progress = Callable[[str, float], None]
@@ -79,23 +79,18 @@ class SearchResult:
         return max(0.0, 1.0 - min(self.bound_s, best) / best)
 
 
-def strategy_of(columns: StrategyColumns, ranked: Ranked) -> Strategy:
-    """Join a row of columns and its split into one strategy."""
-    split = ranked.split
-    under = dict(zip(POLICIES, split.counts, strict=True))
-    values = columns.values(ranked.row) | split_values(split.layers, under)
-    modules = split.modules if any(values["selective_layers_per_stage"]) else None
-    return Strategy(**values, recompute_modules=modules)
-
-
 def found_of(candidates: Candidates, ranked: Ranked) -> Found:
     """Join a candidate's row and its split into one strategy, with its times."""
-    own_s = ranked.split.iteration_s / ranked.split.weight
+    split = ranked.split
+    under = dict(zip(POLICIES, split.counts, strict=True))
+    values = candidates.strategy.values(ranked.row) | split_values(split.layers, under)
+    modules = split.modules if any(values["selective_layers_per_stage"]) else None
+    own_s = split.iteration_s / split.weight
     return Found(
-        strategy=strategy_of(candidates.strategy, ranked),
+        strategy=Strategy(**values, recompute_modules=modules),
         iteration_s=own_s,
         weighed_s=own_s * float(candidates.penalty[ranked.row]),
-        is_optimal=ranked.split.is_optimal,
+        is_optimal=split.is_optimal,
     )
 
 

@@ -6,19 +6,8 @@ import pytest
 from in_process import planner
 
 PLAN = (
-    "plan",
-    "llama3-8b",
-    "2xdgx-h100",
-    "--fix",
-    "pp=1",
-    "--fix",
-    "zero=3",
-    "--global-batch",
-    "64",
-    "--seq-len",
-    "4096",
-    "--top",
-    "1",
+    *("plan", "llama3-8b", "2xdgx-h100", "--fix", "pp=1", "--fix", "zero=3"),
+    *("--global-batch", "64", "--seq-len", "4096", "--top", "1"),
 )
 CONFIG = '{"price": "$$5 $(HOME) ${HOME} `id`"}\n'
 WRITTEN = {"config.json", "more/extra.txt", "launch.sh", "plan.yaml", "README.md"}
