@@ -121,7 +121,10 @@ def read_adapters(source: SourceText) -> Training:
     return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=(*targets, *ends))
 
 
-def _targets(given: object, allowed: tuple[Target, ...]) -> tuple[tuple[Target, ...], str]:
+def _targets(
+    given: object,
+    allowed: tuple[Target, ...],
+) -> tuple[tuple[Target, ...], str]:
     """What is named of those allowed, and what is wrong with it."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not names:

@@ -78,7 +78,9 @@ def unknown_layers(model: ModelSpec) -> str:
 
 
 def _mixture_problem(
-    model: ModelSpec, training: Training, kernels: KernelTraits
+    model: ModelSpec,
+    training: Training,
+    kernels: KernelTraits,
 ) -> tuple[str, str]:
     """Return what of a mixture is refused: all but attention adapters under transformers' code."""
     if model.moe is None:
@@ -100,7 +102,9 @@ def _mixture_problem(
 
 
 def adapters_of(
-    model: ModelSpec, training: Training, joined: tuple[str, ...]
+    model: ModelSpec,
+    training: Training,
+    joined: tuple[str, ...],
 ) -> tuple[Adapter, ...]:
     """The adapters of a layer: one per target, or one per op whose projections are ``joined``."""
     sizes, found = target_sizes(model), list[Adapter]()
@@ -134,7 +138,9 @@ def adapter_params(model: ModelSpec, training: Training, joined: tuple[str, ...]
 
 
 def _parted(
-    training: Training, sizes: dict[Target, tuple[int, int]], joined: tuple[str, ...]
+    training: Training,
+    sizes: dict[Target, tuple[int, int]],
+    joined: tuple[str, ...],
 ) -> str:
     """The first projections of one product of which only some are targets; else empty."""
     for op in joined:
@@ -157,7 +163,9 @@ def _ends_problem(model: ModelSpec, training: Training, kernels: KernelTraits) -
 
 
 def training_problem(
-    model: ModelSpec, training: Training, kernels: KernelTraits
+    model: ModelSpec,
+    training: Training,
+    kernels: KernelTraits,
 ) -> tuple[str, str]:
     """Option and reason why a model cannot be trained so; both empty where it can."""
     if not training.is_frozen:
@@ -387,7 +395,10 @@ def adapter_op(
     return Op(
         name=name,
         params=training.rank / shape.tp * (training.num_adapters * (adapter.width + adapter.out)),
-        gemms=(Gemm(m=tokens, n=ZERO + between, k=ZERO + width), Gemm(m=tokens, n=out, k=rank)),
+        gemms=(
+            Gemm(m=tokens, n=ZERO + between, k=ZERO + width),
+            Gemm(m=tokens, n=out, k=rank),
+        ),
         forward_bytes=traffic[0] + side_by_side,
         backward_bytes=traffic[1],
         small_kernels=kernels.small_kernels,

@@ -54,7 +54,14 @@ from planner.spec.training import MODES
 
 FILE = "training_arguments.json"
 # What a repair may change in a program's own file; what shards is left as it is.
-CARRIED = (keys.BATCH, keys.STEPS, keys.CHECKPOINTING, keys.BLOCKS, keys.RESHARD, keys.OFFLOAD)
+CARRIED = (
+    keys.BATCH,
+    keys.STEPS,
+    keys.CHECKPOINTING,
+    keys.BLOCKS,
+    keys.RESHARD,
+    keys.OFFLOAD,
+)
 _ENGINES = (keys.DEEPSPEED, keys.FSDP)
 # Rules of TrainingArguments of which programs take care themselves.
 _LEFT = (
