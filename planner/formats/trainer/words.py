@@ -30,7 +30,13 @@ class Translation:
     named: list[ParsedConfig] = field(default_factory=list)  # Files that the file names
     launched: dict[str, Located] = field(default_factory=dict)  # Decisions of the launcher's file
 
-    def report(self, rule: str, place: Located, message: str, severity: Severity = "error") -> None:
+    def report(
+        self,
+        rule: str,
+        place: Located,
+        message: str,
+        severity: Severity = "error",
+    ) -> None:
         """Note what is wrong at a key."""
         name = f"{self.tool.name}.{rule}"
         self.findings.append(finding_at(name, self.source.path, place, message, severity))

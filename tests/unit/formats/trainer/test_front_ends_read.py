@@ -275,7 +275,6 @@ APART = AXOLOTL.replace("sample_packing: true", "sample_packing: false")
         ("trl", TRL, "packing_strategy: wrapped", PADDED),
         ("trl", TRL, "padding_free: true", ("grouped", "padding_free")),
         ("trl", TRL, GROUPED, ("grouped", "train_sampling_strategy")),
-        ("trl", TRL, "train_sampling_strategy: random", PADDED),
         ("llamafactory", FACTORY, "", ("padded", "neat_packing")),
         ("llamafactory", FACTORY, "packing: true", None),
         ("llamafactory", FACTORY, "packing: true\nneat_packing: true", ("packed", "neat_packing")),
