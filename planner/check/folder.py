@@ -10,10 +10,11 @@ from planner.check.result import UNREADABLE, FileResult
 from planner.documents.file import is_file
 from planner.errors import InputError
 from planner.formats.format import Finding, SourceText, read_source
+from planner.formats.registry import recognised
 from planner.formats.shell.launch import launcher_settings, processes, variables
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
-from planner.query.from_file import AUTO, Request, Software, format_of
+from planner.query.from_file import Request, Software
 
 
 def check_folder(path: str, request: Request) -> list[FileResult]:
@@ -35,11 +36,7 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
 def configuration_in(path: str, request: Request) -> tuple[str, Request]:
     """The one configuration of a folder, and the request as ``check_folder`` completes it."""
     sources, request = _completed(path, request)
-    found = list[str]()
-    for source in sources:
-        with suppress(InputError):
-            if not is_plan_file(source) and format_of(source, AUTO):
-                found.append(source.path)
+    found = [each.path for each in sources if not is_plan_file(each) and recognised(each)]
     if len(found) != 1:
         names = ", ".join(Path(name).name for name in found) or "none"
         message = f"one configuration is repaired at a time; the folder holds {names}"

@@ -7,22 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module, resources
-from typing import NamedTuple
+from typing import Any
 
 from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.formats.format import Format, Hosts, Located, ParsedConfig, SourceText
 from planner.formats.trainer.tools import tool_names
 from planner.spec.traits import FrameworkTraits
-
-
-class Program(NamedTuple):
-    """A row of ``programs.yaml``."""
-
-    name: str
-    ends: Sequence[str]
-    holds: str
-    like: str = ""
 
 
 @cache
@@ -84,17 +75,18 @@ def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
 
 
 @cache
-def programs() -> tuple[Program, ...]:
-    """Every row of ``programs.yaml``."""
-    return tuple(Program(**row) for row in load_own(__package__, "programs.yaml"))
+def programs() -> Sequence[Mapping[str, Any]]:
+    """Programs that are not covered, a row of ``programs.yaml`` each."""
+    rows: Sequence[Mapping[str, Any]] = load_own(__package__, "programs.yaml")
+    return rows
 
 
-def program_of(source: SourceText) -> Program | None:
+def program_of(source: SourceText) -> Mapping[str, Any] | None:
     """The program that is not covered whose configuration a file is; None: none that is known."""
     # They are named lest their files are taken for something else.
-    path = source.path.lower()
     for each in programs():
-        if path.endswith(tuple(each.ends)) and re.search(each.holds, source.text, re.MULTILINE):
+        ends, holds = tuple(each["ends"]), each["holds"]
+        if source.path.lower().endswith(ends) and re.search(holds, source.text, re.MULTILINE):
             return each
     return None
 

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from planner.cost.context import Context
+from planner.documents.tree import load_own
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Emitted, OutputFile, UserKey
 from planner.spec.strategy import Strategy
@@ -370,59 +371,11 @@ def _yaml_text(content: dict[str, Any]) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-_ALL = (
-    Launcher(
-        name="torchrun",
-        start=(
-            "Run `./launch.sh` on every node. With more than one node, `NODE_RANK` (0 on the "
-            "first) and `MASTER_ADDR` (the first node's name or address) must be set. "
-            "`MASTER_PORT` is 29500 where it is not set. Relative paths in variables count from "
-            "this folder."
-        ),
-    ),
-    Launcher(
-        name="slurm",
-        own=_slurm_file,
-        start=(
-            "Run `sbatch launch.sbatch` in this folder, which all nodes must see. Partition, "
-            "account and time limit are your site's: give them beside, such as `sbatch "
-            "--partition=P --time=1-0 launch.sbatch`. Slurm lists the nodes of a job in the order "
-            "of its configuration, or of its topology plugin, and the ranks follow that order."
-        ),
-    ),
-    Launcher(
-        name="kubernetes",
-        own=_kubernetes_file,
-        needs="kubernetes_resource",
-        lacks=(
-            "kubernetes: no resource name is known for the accelerator {}; its device plugin's is "
-            "kubernetes_resource of its file"
-        ),
-        start=(
-            "Run `kubectl create -f trainjob.yaml` where Kubeflow Trainer 2 is installed. Before "
-            "that fill in the empty values under `spec.trainer.env`, and add `spec.trainer.image` "
-            f"where the image of the runtime `{RUNTIME}` lacks the framework. The TrainJob holds "
-            "the files of this folder and writes them in every container, so paths in variables "
-            "must be absolute ones in the image. It asks for shared memory, and for RDMA by the "
-            "name that NVIDIA's Network Operator gives; your device plugin may give another."
-        ),
-    ),
-    Launcher(
-        name="skypilot",
-        own=_skypilot_file,
-        needs="skypilot_name",
-        lacks=(
-            "skypilot: it has no name for the accelerator {}; where it has one, that is "
-            "skypilot_name of its file"
-        ),
-        start=(
-            "Run `sky launch task.yaml` in this folder, with `--env NAME=VALUE` for every "
-            "variable under `envs`. The folder goes to the machines as it is; what the job needs "
-            "beside it (software, data) is yours to add under `setup` and `file_mounts`."
-        ),
-    ),
-)
-LAUNCHERS: Mapping[str, Launcher] = {each.name: each for each in _ALL}
+_OWN = {"slurm": _slurm_file, "kubernetes": _kubernetes_file, "skypilot": _skypilot_file}
+LAUNCHERS: Mapping[str, Launcher] = {
+    name: Launcher(name=name, own=_OWN.get(name), **words)
+    for name, words in load_own(__package__, "launchers.yaml").items()
+}
 
 
 def load_launcher(name: str) -> Launcher:

@@ -151,10 +151,10 @@ def format_of(source: SourceText, name: str) -> Format:
 def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     """Return what is wrong with a file of no format: broken JSON or YAML comes first."""
     if program := program_of(source):
-        message = f"is a configuration of {program.name}, which is not covered"
-        if program.like:
-            message += f"; its layout as options is: planner explain MODEL CLUSTER {program.like} "
-            message += "--tp ... --pp ..."
+        message = f"is a configuration of {program['name']}, which is not covered"
+        if like := program.get("like"):
+            command = f"planner explain MODEL CLUSTER {like} --tp ... --pp ..."
+            message += f"; its layout as options is: {command}"
         return InputError.single(source.path, "file", message).problems
     try:
         if source.text.lstrip().startswith("{"):

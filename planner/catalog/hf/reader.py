@@ -114,18 +114,21 @@ def read_config(path: Path) -> ModelDetails:
 
 def _for_files(keys: Mapping[str, Any]) -> dict[str, float]:
     """Rotary positions and the epsilon of norms, as far as a file says them in a plain way."""
-    scaling = keys.get("rope_parameters") or keys.get("rope_scaling") or {}
+    scaling = keys.get("rope_parameters") or keys.get("rope_scaling")
     scaling = scaling if isinstance(scaling, dict) else {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
+    base = keys.get("rope_theta", scaling.get("rope_theta"))
     said = {
-        "rotary_base": keys.get("rope_theta", scaling.get("rope_theta")),
+        # Scaled in another way, positions are for the user to say.
+        "rotary_base": base if kind in ("default", "llama3") else None,
         "rotary_factor": scaling.get("factor") if kind == "llama3" else None,
         "norm_eps": keys.get("rms_norm_eps"),
     }
-    if kind not in ("default", "llama3"):
-        said["rotary_base"] = None  # how positions are scaled is for the user to say
-    floats = {name: float(each) for name, each in said.items() if isinstance(each, float | int)}
-    return {name: each for name, each in floats.items() if 0 < each < MAX_ROTARY_BASE}
+    return {
+        name: float(each)
+        for name, each in said.items()
+        if isinstance(each, float | int) and 0 < each < MAX_ROTARY_BASE
+    }
 
 
 def _wrong_keys(given: _Given) -> Iterator[Problem]:

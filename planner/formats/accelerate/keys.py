@@ -1,8 +1,10 @@
 """The keys of Accelerate's file, by schema.json, and what settings say of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
+from planner.documents.tree import load_own
 from planner.formats.rules import ConfigView, Refused
 
 TYPE, PRECISION = "distributed_type", "mixed_precision"
@@ -20,34 +22,8 @@ FILE, MULTINODE = f"{DEEPSPEED}deepspeed_config_file", f"{DEEPSPEED}deepspeed_mu
 NVME_PATH = "ACCELERATE_DEEPSPEED_OFFLOAD_{}_NVME_PATH"
 MESH = "parallelism_config.parallelism_config_"
 SIZES = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
-# The class of a layer that FSDP wraps (transformers 5), by family of the model.
-CLASSES = {
-    "bert": "BertLayer",
-    "bloom": "BloomBlock",
-    "deepseek-v2": "DeepseekV2DecoderLayer",
-    "deepseek-v3": "DeepseekV3DecoderLayer",
-    "falcon": "FalconDecoderLayer",
-    "gemma": "GemmaDecoderLayer",
-    "gemma2": "Gemma2DecoderLayer",
-    "gemma3": "Gemma3DecoderLayer",
-    "gpt2": "GPT2Block",
-    "gpt-j": "GPTJBlock",
-    "gpt-neox": "GPTNeoXLayer",
-    "gpt-oss": "GptOssDecoderLayer",
-    "llama1": "LlamaDecoderLayer",
-    "llama2": "LlamaDecoderLayer",
-    "llama3": "LlamaDecoderLayer",
-    "llama3.1": "LlamaDecoderLayer",
-    "llama3.3": "LlamaDecoderLayer",
-    "mistral": "MistralDecoderLayer",
-    "mixtral": "MixtralDecoderLayer",
-    "mpt": "MptBlock",
-    "olmo2": "Olmo2DecoderLayer",
-    "opt": "OPTDecoderLayer",
-    "phi": "PhiDecoderLayer",
-    "pythia": "GPTNeoXLayer",
-    "qwen2.5": "Qwen2DecoderLayer",
-}
+# The class of a layer that FSDP wraps, by family of the model.
+CLASSES: Mapping[str, str] = load_own(__package__, "classes.yaml")
 
 
 def schema() -> Schema:

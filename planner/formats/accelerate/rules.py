@@ -12,6 +12,13 @@ LAUNCH = "accelerate/commands/launch.py"
 LAUNCH_ENV = "accelerate/utils/launch.py"
 MESH = "accelerate/parallelism_config.py"
 PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
+OF_DEEPSPEED = (
+    *(keys.STEPS, "deepspeed_config.gradient_clipping", keys.STAGE),
+    *(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, "deepspeed_config.offload_param_nvme_path"),
+    "deepspeed_config.offload_optimizer_nvme_path",
+    *("deepspeed_config.zero3_save_16bit_model", keys.PRECISION),
+)
+SYNC, LOADING = f"{keys.FSDP}sync_module_states", f"{keys.FSDP}cpu_ram_efficient_loading"
 WRAPPED = f"{keys.FSDP}transformer_layer_cls_to_wrap"
 ATTENTIONS = ("flash_attention_2", "flash_attention_3", "sdpa")
 POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
@@ -20,6 +27,11 @@ STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
 
 
 rule = Rules(AccelerateView)
+
+
+def is_number_in_quotes(value: object) -> bool:
+    """Return True if a value is a text that says a whole number."""
+    return isinstance(value, str) and as_whole(value) is not None
 
 
 rule(
@@ -70,37 +82,36 @@ def mixed_precision_known(file: AccelerateView) -> Refused:
     return {f"given {given!r}; {one_of(allowed)}{hint}": is_unknown}
 
 
-@rule(
+rule(
     LAUNCH,
+    name="num_processes_given",
+    holds="The launcher needs a number of processes, from the file or from its command line.",
     key=keys.PROCESSES,
-    says="is missing or -1: in the file, or as --num_processes of accelerate launch",
     severity="warning",
+    when=lambda file: (
+        file.processes == -1 and (file[keys.TYPE] != "NO" or keys.PROCESSES in file.settings)
+    ),
+    says="is missing or -1: in the file, or as --num_processes of accelerate launch",
 )
-def num_processes_given(file: AccelerateView) -> bool:
-    """The launcher needs a number of processes, from the file or else from its command line."""
-    alone = file[keys.TYPE] == "NO" and keys.PROCESSES not in file.settings
-    return not alone and file.processes == -1
-
-
-@rule(LAUNCH_ENV, key=keys.MACHINES, says="given {given!r}; a whole number without quotes")
-def num_machines_is_a_number(file: AccelerateView) -> bool:
-    """The launcher compares the number of nodes with 1, as it stands in the file."""
-    given = file[keys.MACHINES]
-    is_text = isinstance(given, str) and as_whole(given) is not None
-    return keys.MACHINES in file.settings and (given is None or is_text)
-
-
-@rule(
-    f"{LAUNCH_ENV}: is_port_in_use",
-    key=keys.PORT,
+rule(
+    LAUNCH_ENV,
+    name="num_machines_is_a_number",
+    holds="The launcher compares the number of nodes with 1, as it stands in the file.",
+    key=keys.MACHINES,
+    when=lambda file: (
+        keys.MACHINES in file.settings
+        and (file[keys.MACHINES] is None or is_number_in_quotes(file[keys.MACHINES]))
+    ),
     says="given {given!r}; a whole number without quotes",
 )
-def main_process_port_is_a_number(file: AccelerateView) -> bool:
-    """Starts of several processes look whether the port is free, which takes no text."""
-    given = file[keys.PORT]
-    return file.kind != "NO" and isinstance(given, str) and as_whole(given) is not None
-
-
+rule(
+    f"{LAUNCH_ENV}: is_port_in_use",
+    name="main_process_port_is_a_number",
+    holds="Starts of several processes look whether the port is free, which takes no text.",
+    key=keys.PORT,
+    when=lambda file: file.kind != "NO" and is_number_in_quotes(file[keys.PORT]),
+    says="given {given!r}; a whole number without quotes",
+)
 rule.unenforced(
     f"{LAUNCH_ENV}: num_processes // num_machines",
     name="num_machines_divides",
@@ -113,12 +124,18 @@ rule.unenforced(
 )
 
 
-@rule(LAUNCH, key="gpu_ids", says="given {given!r}; 'all', or two or more separated by commas")
-def several_gpu_ids(file: AccelerateView) -> bool:
-    """Several processes on one node need several devices."""
-    ids = file.word("gpu_ids", "all")
-    is_one_node = file.kind == "MULTI_GPU" and file.whole(keys.MACHINES) <= 1
-    return is_one_node and ids != "all" and "," not in ids
+rule(
+    LAUNCH,
+    name="several_gpu_ids",
+    holds="Several processes on one node need several devices.",
+    key="gpu_ids",
+    when=lambda file: (
+        file.kind == "MULTI_GPU"
+        and file.whole(keys.MACHINES) <= 1
+        and not any(each in file.word("gpu_ids", "all") for each in (",", "all"))
+    ),
+    says="given {given!r}; 'all', or two or more separated by commas",
+)
 
 
 rule(
@@ -165,15 +182,18 @@ rule(
 )
 
 
-@rule.unenforced(
+rule.unenforced(
     "accelerate/utils/launch.py passes None on, which hides that the length is missing",
+    name="sp_length_given",
+    holds="Ulysses with a fixed length needs it.",
     key=f"{keys.MESH}sp_seq_length",
+    when=lambda file: (
+        file.sizes["sp"] > 1
+        and not file.flag(f"{keys.MESH}sp_seq_length_is_variable", default=True)
+        and not file.word(f"{keys.MESH}sp_seq_length")
+    ),
     says="is missing; tokens per sequence, as it does not vary",
 )
-def sp_length_given(file: AccelerateView) -> bool:
-    """Ulysses with a fixed length needs it."""
-    varies = file.flag(f"{keys.MESH}sp_seq_length_is_variable", default=True)
-    return file.sizes["sp"] > 1 and not varies and not file.word(f"{keys.MESH}sp_seq_length")
 
 
 @rule(
@@ -198,17 +218,19 @@ rule(
 )
 
 
-@rule(
+rule(
     MESH,
+    name="tp_and_cp_need_shards",
+    holds="Plain replicas do not go with tensor or context parallelism.",
     key=keys.size_key("dp_shard"),
+    when=lambda file: (
+        max(file.sizes["tp"], file.sizes["cp"]) > 1
+        and file.sizes["dp_replicate"] > 1
+        and file.sizes["dp_shard"] == 1
+    ),
     says="given tp {file.sizes[tp]}, cp {file.sizes[cp]}, dp_replicate {file.sizes[dp_replicate]}, "
     "dp_shard 1; dp_shard above 1, or dp_replicate 1",
 )
-def tp_and_cp_need_shards(file: AccelerateView) -> bool:
-    """Plain replicas do not go with tensor or context parallelism."""
-    found = file.sizes
-    is_split = max(found["tp"], found["cp"]) > 1
-    return is_split and found["dp_replicate"] > 1 and found["dp_shard"] == 1
 
 
 @rule(MESH, key=keys.size_key("dp_shard"))
@@ -222,17 +244,19 @@ def sizes_fill_processes(file: AccelerateView) -> Refused:
     return {message: file.has_mesh and not is_free and total != processes}
 
 
-@rule(
+rule(
     MESH,
+    name="fsdp2_has_ranks_to_shard_over",
+    holds="FSDP2 shards over dp_shard x cp.",
     key=keys.size_key("dp_shard"),
+    when=lambda file: (
+        file.is_fsdp2
+        and file.has_mesh
+        and file.sizes["dp_shard"] == file.sizes["cp"] == 1
+        and (file.processes > 1 or prod(file.sizes.values()) > 1)
+    ),
     says="given dp_shard 1 and cp 1; one of them above 1, or no FSDP",
 )
-def fsdp2_has_ranks_to_shard_over(file: AccelerateView) -> bool:
-    """FSDP2 shards over dp_shard x cp."""
-    sizes = file.sizes
-    is_alone = sizes["dp_shard"] == sizes["cp"] == 1
-    has_others = file.processes > 1 or prod(sizes.values()) > 1
-    return file.is_fsdp2 and file.has_mesh and is_alone and has_others
 
 
 @rule.unenforced(
@@ -357,16 +381,19 @@ def checkpoint_offload_needs_checkpoints(file: AccelerateView) -> Refused:
     }
 
 
-@rule(
+rule(
     LAUNCH_ENV,
-    key=f"{keys.FSDP}sync_module_states",
+    name="efficient_loading_needs_sync",
+    holds="Weights that one process loads must be sent to the others.",
+    key=SYNC,
+    when=lambda file: (
+        file.is_fsdp
+        and (LOADING not in file.settings or bool(file[LOADING]))
+        and SYNC in file.settings
+        and not file[SYNC]
+    ),
     says="given false; true, or fsdp_cpu_ram_efficient_loading false",
 )
-def efficient_loading_needs_sync(file: AccelerateView) -> bool:
-    """Weights that one process loads must be sent to the others."""
-    sync, loading = f"{keys.FSDP}sync_module_states", f"{keys.FSDP}cpu_ram_efficient_loading"
-    loads = loading not in file.settings or bool(file[loading])
-    return file.is_fsdp and loads and sync in file.settings and not file[sync]
 
 
 @rule.unenforced(f"{PLUGIN} leaves them out", severity="note")
@@ -378,28 +405,17 @@ def nothing_obsolete(file: AccelerateView) -> Violations:
             yield keys.FSDP + name, f"has no effect under FSDP2; {instead} instead"
 
 
-@rule(
+rule(
     "accelerate/utils/dataclasses.py DeepSpeedPlugin",
+    name="config_file_stands_alone",
+    holds="Keys that DeepSpeed's own file decides are not repeated in this one.",
+    when=lambda file: [
+        key
+        for key in OF_DEEPSPEED
+        if file.kind == "DEEPSPEED" and keys.FILE in file.settings and file[key] is not None
+    ],
     says="stands beside deepspeed_config_file; set it there only",
 )
-def config_file_stands_alone(file: AccelerateView) -> list[str]:
-    """Keys that DeepSpeed's own file decides are not repeated in this one."""
-    if file.kind != "DEEPSPEED" or keys.FILE not in file.settings:
-        return []
-    repeated = (
-        keys.STEPS,
-        "deepspeed_config.gradient_clipping",
-        keys.STAGE,
-        keys.OPTIMIZER_DEVICE,
-        keys.PARAM_DEVICE,
-        "deepspeed_config.offload_param_nvme_path",
-        "deepspeed_config.offload_optimizer_nvme_path",
-        "deepspeed_config.zero3_save_16bit_model",
-        keys.PRECISION,
-    )
-    return [key for key in repeated if file[key] is not None]
-
-
 rule.unenforced(
     "deepspeed/runtime/zero/config.py, when the engine is made",
     name="zero_stage_known",

@@ -40,20 +40,7 @@ from planner.spec.strategy import Strategy
 from planner.spelling import alike, did_you_mean
 
 HOSTFILE = "hostfile"
-_COMPILE = "engine.compile() in the script"
-# Keys of older releases, and keys that other programs have, with what stands for them.
-_REPLACED = {
-    "aio.thread_count": "intra_op_parallelism",
-    "compile.backend": _COMPILE,
-    "compile.disable": _COMPILE,
-    "compile.enabled": _COMPILE,
-    "compile.kwargs": _COMPILE,
-    "fp32_allreduce": "communication_data_type fp32",
-    "gradient_accumulation_dtype": "data_types.grad_accum_dtype",
-    "max_grad_norm": "gradient_clipping",
-    "pipeline.pipeline_parallel_size": "stages",
-    "zero3_save_16bit_model": "zero_optimization.gather_16bit_weights_on_model_save",
-}
+_REPLACED = keys.NAMED["replaced"]
 
 
 def recognise(source: SourceText) -> bool:

@@ -1,8 +1,10 @@
 """The keys of a DeepSpeed file, by schema.json, and what settings say of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
+from planner.documents.tree import load_own
 from planner.formats.rules import ConfigView
 from planner.formats.settings import Settings, as_number, as_whole
 
@@ -26,26 +28,8 @@ ENABLED = ("bf16.enabled", "fp16.enabled")
 MASTER, STATES = "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"
 TYPE, MOMENTUM = "optimizer.type", "optimizer.params.momentum"
 TORCH_ADAM, UNTESTED = "optimizer.params.torch_adam", "zero_allow_untested_optimizer"
-# The type that the engine makes, by the names of optimizers.yaml.
-TYPES = {
-    "adam": "AdamW",
-    "adam-bf16": "AdamW",
-    "sgd": "SGD",
-    "sgd-momentum": "SGD",
-    "lion": "Lion",
-    "adafactor": "Adafactor",
-    "muon": "Muon",
-}
-NAMES = {
-    "adam": "adam",
-    "adamw": "adam",
-    "onebitadam": "adam",
-    "onebitlamb": "adam",
-    "sgd": "sgd",
-    "lion": "lion",
-    "adafactor": "adafactor",
-    "muon": "muon",
-}
+NAMED: Mapping[str, Mapping[str, str]] = load_own(__package__, "names.yaml")
+TYPES, NAMES = NAMED["types"], NAMED["optimizers"]
 # What stage 3 does to experts that are modules of their own.
 HANG = (
     "given 3 with experts: below transformers 5 ranks gather the experts their own tokens choose "
@@ -154,6 +138,11 @@ class DeepspeedView(ConfigView):
     def counts_all_ranks(self) -> bool:
         """AutoTP alone: its groups are made after the batch is checked, against all ranks."""
         return self.autotp > 1 and self.stages == 1
+
+    @property
+    def num_experts(self) -> int:
+        """Experts of the model; 0: none, or not known."""
+        return self.decided("model.num_experts")
 
     @property
     def kv_heads(self) -> int:

@@ -13,6 +13,7 @@ from planner.formats.rules import Refused, Rules, Violations
 from planner.formats.settings import as_number
 from planner.spelling import did_you_mean
 
+_UNTESTED = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
 rule = Rules(DeepspeedView)
 _CONFIG = "deepspeed/runtime/config.py"
 _ENGINE = "deepspeed/runtime/engine.py"
@@ -89,26 +90,31 @@ rule(
 )
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{_CONFIG}: both default to off",
+    name="sixteen_bits_on",
+    holds="One of bf16, fp16 and torch_autocast is enabled, or bf16 and fp16 are both off.",
     key="bf16.enabled",
-    says="trains in fp32: neither bf16 nor fp16 is enabled",
     severity="warning",
+    when=lambda file: (
+        any(file[key] is not False for key in keys.ENABLED)
+        and not any(
+            file[key] in (True, "auto") for key in (*keys.ENABLED, "torch_autocast.enabled")
+        )
+    ),
+    says="trains in fp32: neither bf16 nor fp16 is enabled",
 )
-def sixteen_bits_on(file: DeepspeedView) -> bool:
-    """One of bf16, fp16 and torch_autocast is enabled, or bf16 and fp16 are both off."""
-    sections = [file[key] for key in (*keys.ENABLED, "torch_autocast.enabled")]
-    is_meant = sections[:2] == [False, False]
-    return not is_meant and not any(each in (True, "auto") for each in sections)
-
-
-@rule(_CONFIG, says="works on sharded states; given stage 0, allowed are 1, 2 and 3")
-def sixteen_bit_master_needs_sharding(file: DeepspeedView) -> list[str]:
-    """Master weights and states in 16 bits need stage 1, 2 or 3."""
-    small = (keys.MASTER, "fp16.fp16_master_weights_and_grads", keys.STATES)
-    return [key for key in small if file[key] is True and file.stage == 0]
-
-
+rule(
+    _CONFIG,
+    name="sixteen_bit_master_needs_sharding",
+    holds="Master weights and states in 16 bits need stage 1, 2 or 3.",
+    when=lambda file: [
+        key
+        for key in (keys.MASTER, "fp16.fp16_master_weights_and_grads", keys.STATES)
+        if file[key] is True and file.stage == 0
+    ],
+    says="works on sharded states; given stage 0, allowed are 1, 2 and 3",
+)
 rule(
     _CONFIG,
     name="bf16_states_need_bf16_master",
@@ -132,12 +138,17 @@ def loss_scale_can_move(file: DeepspeedView) -> list[str]:
     return [key for key, value in numbers.items() if value is not None and value <= 0]
 
 
-@rule(_CONFIG, says=f"unknown type; given {{given}}, allowed are {', '.join(_DTYPES)}")
-def communication_type_known(file: DeepspeedView) -> list[str]:
-    """Types of communication are fp16, bf16 or fp32."""
-    given = ("communication_data_type", "seq_parallel_communication_data_type")
-    allowed = ("", *_DTYPES)
-    return [key for key in given if file.stated(key).lower() not in allowed]
+rule(
+    _CONFIG,
+    name="communication_type_known",
+    holds="Types of communication are fp16, bf16 or fp32.",
+    when=lambda file: [
+        key
+        for key in ("communication_data_type", "seq_parallel_communication_data_type")
+        if file.stated(key).lower() not in ("", *_DTYPES)
+    ],
+    says=f"unknown type; given {{given}}, allowed are {', '.join(_DTYPES)}",
+)
 
 
 @rule(_CONFIG, key="gradient_allreduce_op")
@@ -152,17 +163,17 @@ def gradients_sum_below_stage_3(file: DeepspeedView) -> Refused:
     }
 
 
-@rule(
+rule(
     _CONFIG,
+    name="checkpoint_tags_known",
+    holds="checkpoint.tag_validation is warn, ignore or fail.",
     key="checkpoint.tag_validation",
+    when=lambda file: (
+        isinstance(file["checkpoint.tag_validation"], str)
+        and file["checkpoint.tag_validation"].upper() not in ("WARN", "IGNORE", "FAIL")
+    ),
     says="unknown way; given {given}, allowed are WARN, IGNORE, FAIL",
 )
-def checkpoint_tags_known(file: DeepspeedView) -> bool:
-    """checkpoint.tag_validation is warn, ignore or fail."""
-    value = file["checkpoint.tag_validation"]
-    return isinstance(value, str) and value.upper() not in ("WARN", "IGNORE", "FAIL")
-
-
 rule.unenforced(
     f"{_ENGINE} raises when it makes the optimizer",
     name="clipping_is_no_optimizer_parameter",
@@ -199,16 +210,16 @@ def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
     return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{_ENGINE} asserts it when it makes the optimizer",
+    name="untested_optimizer_is_allowed",
+    holds="ZeRO is told that an optimizer it was not tested with is meant.",
     key=keys.TYPE,
+    when=lambda file: (
+        file.optimizer in _UNTESTED and file.stage > 0 and file[keys.UNTESTED] is not True
+    ),
     says=f"ZeRO takes {{given}} only with {keys.UNTESTED}; given without",
 )
-def untested_optimizer_is_allowed(file: DeepspeedView) -> bool:
-    """ZeRO is told that an optimizer it was not tested with is meant."""
-    known = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
-    is_untested = file.optimizer in known and file.stage > 0
-    return is_untested and file[keys.UNTESTED] is not True
 
 
 @rule.unenforced(f"{_ENGINE} asserts it at start", key="managed_gradient_accumulation")

@@ -11,6 +11,7 @@ from planner.formats.settings import as_number
 rule = Rules(DeepspeedView)
 _CONFIG = "deepspeed/runtime/zero/config.py"
 _STAGE_3 = "deepspeed/runtime/zero/stage3.py"
+_CHECKPOINTS = "activation_checkpointing"
 _NORM = f"{keys.ZERO}.compute_grad_norm"
 _SCATTER = f"{keys.ZERO}.reduce_scatter"
 
@@ -52,17 +53,19 @@ rule(
 )
 
 
-@rule.unenforced(
+rule.unenforced(
     f"{_STAGE_3} asserts it at start",
+    name="partial_offload_needs_adam",
+    holds="offload_optimizer.ratio below 1 needs DeepSpeed's own Adam.",
     key=keys.RATIO,
+    when=lambda file: (
+        file.ratio < 1
+        and file.stage == 3
+        and file.offloads
+        and (file.optimizer not in ("adam", "adamw", "") or file[keys.TORCH_ADAM] is True)
+    ),
     says=f"a ratio below 1 needs DeepSpeed's own Adam on the host; given {{file[{keys.TYPE}]}}",
 )
-def partial_offload_needs_adam(file: DeepspeedView) -> bool:
-    """offload_optimizer.ratio below 1 needs DeepSpeed's own Adam."""
-    is_other = file.optimizer not in ("adam", "adamw", "") or file[keys.TORCH_ADAM] is True
-    return file.ratio < 1 and file.stage == 3 and is_other and file.offloads
-
-
 rule.unenforced(
     "deepspeed/runtime/zero/offload_config.py; nothing tests it",
     name="optimizer_offload_needs_sharding",
@@ -89,15 +92,17 @@ rule.unenforced(
 )
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/zero/partition_parameters.py asserts it at start",
+    name="nvme_has_a_path",
+    holds="Offload to NVMe names the folder of the drives.",
+    when=lambda file: [
+        path
+        for section in keys.OLD_SWITCHES
+        if file.device(section) == "nvme" and not file[path := f"{keys.ZERO}.{section}.nvme_path"]
+    ],
     says="device nvme needs the folder of the drives; given none",
 )
-def nvme_has_a_path(file: DeepspeedView) -> list[str]:
-    """Offload to NVMe names the folder of the drives."""
-    on_drives = [each for each in keys.OLD_SWITCHES if file.device(each) == "nvme"]
-    paths = [f"{keys.ZERO}.{section}.nvme_path" for section in on_drives]
-    return [path for path in paths if not file[path]]
 
 
 @rule.unenforced("deepspeed/runtime/base_optimizer.py asserts it", key=keys.MASTER)
@@ -174,17 +179,14 @@ rule.unenforced(
 )
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/utils/groups.py _create_zero_param_parallel_group asserts it at start",
+    name="secondary_copy_divides_ranks",
+    holds="zero_hpz_partition_size divides the ranks.",
     key=keys.HPZ,
+    when=lambda file: file.stage == 3 and 0 < file.num_gpus % file.secondary < file.num_gpus,
     says="must divide the ranks; given {file.secondary} of {file.num_gpus}",
 )
-def secondary_copy_divides_ranks(file: DeepspeedView) -> bool:
-    """zero_hpz_partition_size divides the ranks."""
-    ranks = min(file.secondary, file.num_gpus)
-    return ranks > 1 and file.stage == 3 and file.num_gpus % ranks > 0
-
-
 rule.unenforced(
     (
         "deepspeed/utils/groups.py _create_zero_param_parallel_group numbers ranks without regard "
@@ -285,15 +287,17 @@ rule.unenforced(
 )
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/engine.py raises at start",
+    name="autotp_sizes_agree",
+    holds="tensor_parallel.tp.tp_size is autotp_size.",
+    when=lambda file: [
+        key
+        for key in keys.TP_SIZES
+        if file.autotp > 1 and file.size(key) not in (None, 1, file.autotp)
+    ],
     says="must be autotp_size {file.autotp}; given {given}",
 )
-def autotp_sizes_agree(file: DeepspeedView) -> list[str]:
-    """tensor_parallel.tp.tp_size is autotp_size."""
-    if file.autotp == 1:
-        return []
-    return [key for key in keys.TP_SIZES if file.size(key) not in (None, 1, file.autotp)]
 
 
 @rule.unenforced("deepspeed/runtime/engine.py (0.19.8) reads none of them", severity="warning")
@@ -361,18 +365,17 @@ rule.unenforced(
 )
 
 
-@rule.unenforced(
-    "deepspeed/module_inject/auto_ep_folding.py raises at start", key=keys.EP, on=keys.EP_ON
+rule.unenforced(
+    "deepspeed/module_inject/auto_ep_folding.py raises at start",
+    name="experts_divide",
+    holds="autoep_size divides the experts and the ranks.",
+    key=keys.EP,
+    on=keys.EP_ON,
+    when=lambda file: {
+        f"must divide the {number} {what}; given {file.autoep}": number % file.autoep
+        for what, number in (("experts", file.num_experts), ("ranks", file.num_gpus))
+    },
 )
-def experts_divide(file: DeepspeedView) -> Refused:
-    """autoep_size divides the experts and the ranks."""
-    ranks, experts = file.autoep, file.decided("model.num_experts")
-    return {
-        f"must divide the {experts} experts; given {ranks}": experts % ranks,
-        f"must divide the ranks; given {ranks} of {file.num_gpus}": file.num_gpus % ranks,
-    }
-
-
 rule(
     "deepspeed/module_inject/auto_ep_config.py",
     name="expert_balance_is_not_set",
@@ -383,16 +386,18 @@ rule(
 )
 
 
-@rule.unenforced(
+rule.unenforced(
     "deepspeed/runtime/activation_checkpointing/checkpointing.py asserts it when configured",
-    key="activation_checkpointing.contiguous_memory_optimization",
-    on="activation_checkpointing.contiguous_memory_optimization",
+    name="contiguous_checkpoints_are_split",
+    holds="Contiguous checkpoints are partitioned, and their number is given.",
+    key=f"{_CHECKPOINTS}.contiguous_memory_optimization",
+    on=f"{_CHECKPOINTS}.contiguous_memory_optimization",
+    when=lambda file: {
+        "needs partition_activations true; given without": (
+            file[f"{_CHECKPOINTS}.partition_activations"] is not True
+        ),
+        "needs number_checkpoints; given without": (
+            file.size(f"{_CHECKPOINTS}.number_checkpoints") is None
+        ),
+    },
 )
-def contiguous_checkpoints_are_split(file: DeepspeedView) -> Refused:
-    """Contiguous checkpoints are partitioned, and their number is given."""
-    is_split = file["activation_checkpointing.partition_activations"] is True
-    number = file.size("activation_checkpointing.number_checkpoints")
-    return {
-        "needs partition_activations true; given without": not is_split,
-        "needs number_checkpoints; given without": number is None,
-    }

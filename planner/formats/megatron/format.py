@@ -21,8 +21,9 @@ from itertools import groupby
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
+from planner.documents.tree import load_own
 from planner.errors import InputError
-from planner.formats.decision import explained, lines_of, reasons, refuse
+from planner.formats.decision import explained, lines_of, reasons, refuse, which
 from planner.formats.format import (
     Emitted,
     Format,
@@ -102,36 +103,24 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         "--tokenizer-type HuggingFaceTokenizer --tokenizer-model ${TOKENIZER_MODEL}"
     )
     mock = "--train-iters 10 --lr 1e-4 --mock-data --tokenizer-type NullTokenizer"
-    model, layers = context.model, "layers that predict further tokens, which the plan leaves out"
-    if model.position == "rope" and not model.rotary_base:
+    model = context.model
+    is_rotary_open = model.position == "rope" and not model.rotary_base
+    if is_rotary_open:
         # Megatron would take 10000 without a word.
         run += " --rotary-base ${ROTARY_BASE}"
         variables["ROTARY_BASE"] = "base of rotary positions, rope_theta of its config.json"
     # What of the model only the user knows, and the options that say it.
-    open_options = {
-        "--init-method-std": ("initial weights", True),
-        "--norm-epsilon": ("epsilon of norms", not model.norm_eps),
-        "--use-rope-scaling --rotary-percent": (
-            "scaling of rotary positions, such as Llama 3.1's",
-            model.position == "rope" and not model.rotary_base,
-        ),
-        "--moe-router-load-balancing-type --moe-aux-loss-coeff --moe-router-bias-update-rate": (
-            "how experts are balanced",
-            model.moe,
-        ),
-        "--mtp-loss-scaling-factor": (
-            "weight of the loss of further tokens",
-            context.job.mtp_layers,
-        ),
-        "--mtp-num-layers": (
-            f"{layers}: memory and time grow by them",
-            model.num_mtp_layers and not context.job.mtp_layers,
-        ),
+    is_open = {
+        "weights": True,
+        "norms": not model.norm_eps,
+        "rotary": is_rotary_open,
+        "experts": model.moe,
+        "further tokens": context.job.mtp_layers,
+        "no further tokens": model.num_mtp_layers and not context.job.mtp_layers,
     }
-    left_open = {}
-    for options, (what, is_open) in open_options.items():
-        if is_open:
-            left_open[what] = options
+    left_open = dict[str, str]()
+    for part in which(is_open):
+        left_open |= load_own("planner.formats", "left_open.yaml")["megatron.model"][part]
     return Emitted(
         files=(OutputFile(name="megatron.args", text=text),),
         command=("${TRAIN_SCRIPT}",),

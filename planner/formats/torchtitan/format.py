@@ -18,22 +18,17 @@ from planner.formats.torchtitan.rules import RULES
 from planner.spec.model import MlaSpec, ModelSpec
 from planner.spec.strategy import Strategy
 
-# Variables of the module that is written, by what of a model they say.
+# Variables of the module that is written, by what of a model they say where it does not.
 _ASKED = {
-    "rotary_base": "ROPE_THETA",
-    "rotary_factor": "ROPE_SCALING_FACTOR",
-    "norm_eps": "NORM_EPS",
+    "rotary_base": ("ROPE_THETA", "base of its rotary positions, rope_theta of its config.json"),
+    "rotary_factor": ("ROPE_SCALING_FACTOR", "factor of its rope_scaling of type llama3; 1: none"),
+    "norm_eps": ("NORM_EPS", "epsilon of its norms, rms_norm_eps"),
 }
 
 
-def unsaid(model: ModelSpec) -> dict[str, str]:
-    """Variables for what a model does not say of its positions and norms."""
-    rotary = {
-        "ROPE_THETA": "base of the rotary positions, rope_theta of the model's config.json",
-        "ROPE_SCALING_FACTOR": "factor of its rope_scaling of type llama3; 1 where it has none",
-    }
-    norms = {"NORM_EPS": "epsilon of its norms, rms_norm_eps"}
-    return (rotary if not model.rotary_base else {}) | (norms if not model.norm_eps else {})
+def _asked(model: ModelSpec) -> dict[str, tuple[str, str]]:
+    said = {"norm_eps": model.norm_eps}
+    return {name: each for name, each in _ASKED.items() if not said.get(name, model.rotary_base)}
 
 
 def written_config(context: Context) -> tuple[str, str]:
@@ -55,9 +50,7 @@ def written_config(context: Context) -> tuple[str, str]:
         "has_qk_norm": model.qk_norm == "head",
     }
     spelled = {key: ascii(value) for key, value in literals.items()} | {"name": name}
-    open_ones = unsaid(model)
-    for key, variable in _ASKED.items():
-        spelled[key] = f'float(os.environ["{variable}"])' if variable in open_ones else spelled[key]
+    spelled |= {key: f'float(os.environ["{name}"])' for key, (name, _) in _asked(model).items()}
     return name, Template(template.read_text(encoding="utf-8")).substitute(spelled)
 
 
@@ -149,7 +142,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         left_open[f"{positions} of {config.norm_eps:g}, as the config has them"] = "--config"
     else:
         module = keys.OWN_MODULE
-        variables = unsaid(context.model) | {"LEARNING_RATE": "highest learning rate"}
+        variables = dict(_asked(context.model).values())
+        variables["LEARNING_RATE"] = "highest learning rate"
         left_open["learning rate"] = f"LEARNING_RATE, which {keys.OWN_MODULE}.py reads"
         name, written = written_config(context)
         where = "written for this plan, found in the working folder"

@@ -161,16 +161,14 @@ def read(source: SourceText) -> ParsedConfig:
         decisions=decisions_of(reader.settings, launch.processes(launched)),
         findings=tuple(reader.findings),
         left_open=launch.open_processes(launched),
-        named_model=_named_model(reader.settings),
+        named_model=(
+            model_named(word(reader.settings, "config"), reader.settings["config"])
+            if keys.config_of(reader.settings).is_known
+            else None
+        ),
         # What a compiler repeats to keep within a budget is its own choice.
         assumes=("recompute",) * (word(reader.settings, keys.POLICY) == "memory_budget"),
     )
-
-
-def _named_model(settings: Mapping[str, Located]) -> Located | None:
-    """The model that a config of torchtitan's own trains."""
-    own = keys.config_of(settings).is_known
-    return model_named(word(settings, "config"), settings["config"]) if own else None
 
 
 def _processes(found: Command, lines: Lines) -> dict[str, Located]:

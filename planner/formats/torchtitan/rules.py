@@ -20,6 +20,7 @@ _DECODER = "torchtitan/models/common/decoder.py"
 _PARTS = "distributed/pipeline_parallel.py"
 _PIPELINE = f"torchtitan/{_PARTS}"
 _SCHEDULES = "torch/distributed/pipelining/schedules.py"
+_WAITING = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
 _UNCHECKED = "not checked: torchtitan/"
 
 
@@ -46,14 +47,17 @@ rule(
 )
 
 
-@rule(_DIMS)
-def degrees_are_positive(file: TorchtitanView) -> list[str]:
-    """{given} given; needs 1 or more, shards also -1."""
-    names = list(key.DEGREES.values())
-    # -1 is what the other degrees leave.
-    if file[key.SHARD] != -1:
-        names.append(key.SHARD)
-    return [name for name in names if file[name] < 1]
+# -1 shards are what the other degrees leave.
+rule(
+    _DIMS,
+    name="degrees_are_positive",
+    holds="{given} given; needs 1 or more, shards also -1.",
+    when=lambda file: [
+        name
+        for name in (*key.DEGREES.values(), key.SHARD)
+        if file[name] < 1 and (name, file[name]) != (key.SHARD, -1)
+    ],
+)
 
 
 @rule(_DIMS, key.SHARD)
@@ -78,11 +82,13 @@ rule(
 )
 
 
-@rule.unenforced(f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks", EP)
-def experts_are_whole(file: TorchtitanView) -> Refused:
-    """Expert parallelism divides the experts."""
-    ep, experts = file.ep, file.model("num_experts")
-    return {f"{ep} given; needs a divisor of {experts} experts": ep > 1 and experts % ep}
+rule.unenforced(
+    f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks",
+    EP,
+    "experts_are_whole",
+    "{given} given; needs a divisor of {file.num_experts} experts",
+    lambda file: file.ep > 1 and file.num_experts % file.ep > 0,
+)
 
 
 rule.unenforced(
@@ -142,15 +148,13 @@ in_trainer(
 )
 
 
-@in_trainer(key.CUDA_GRAPHS)
-def graphs_without_experts(file: TorchtitanView) -> Refused:
-    """CUDA graphs are switched off where expert parallelism waits for the host."""
-    ep, dispatcher = file.ep, file.config.dispatcher
-    waits = ("AllToAllTokenDispatcher", "DeepEPTokenDispatcher", "HybridEPTokenDispatcher")
-    message = f"not set with expert parallelism {ep} over {dispatcher}; needs to be"
-    return {message: ep > 1 and dispatcher in waits and not file[key.CUDA_GRAPHS]}
-
-
+# Expert parallelism over these waits for the host.
+in_trainer(
+    key.CUDA_GRAPHS,
+    "graphs_without_experts",
+    "not set with expert parallelism {file.ep} over {file.config.dispatcher}; needs to be",
+    lambda file: file.ep > 1 and file.config.dispatcher in _WAITING and not file[key.CUDA_GRAPHS],
+)
 rule(
     _CONFIGS,
     key.ASYNC_TP,
@@ -258,12 +262,16 @@ pipelined.unenforced(
 )
 
 
-@pipelined(_PIPELINE)
-def v_schedule_has_two_parts(file: TorchtitanView) -> list[str]:
-    """{file.parts} model parts, {file.pp} stages; the schedule takes 2 each."""
-    each, rest = divmod(file.parts, file.pp)
-    is_wrong = file.schedule in V_SHAPED and each not in (0, 2) and not rest
-    return [file.decides_parts] if is_wrong else []
+pipelined(
+    _PIPELINE,
+    name="v_schedule_has_two_parts",
+    holds="{file.parts} model parts, {file.pp} stages; the schedule takes 2 each.",
+    when=lambda file: [
+        file.decides_parts
+        for each, rest in [divmod(file.parts, file.pp)]
+        if file.schedule in V_SHAPED and each not in (0, 2) and not rest
+    ],
+)
 
 
 @pipelined(_SCHEDULES, key.LOCAL_BATCH)
