@@ -111,15 +111,18 @@ def test_a_fork_is_one_note(check: Check) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "profile"),
-    [("--use-fused-swiglu --tokenizer-name-or-path a", "mindspeed"), ("", "current")],
+    ("more", "run_by", "profile"),
+    [
+        ("--use-fused-swiglu --tokenizer-name-or-path a", "MindSpeed", "mindspeed"),
+        ("--trigger-path a", "Swiss AI's Megatron-LM", None),
+        ("", "", None),
+    ],
 )
-def test_mindspeed_is_read_as_megatron_by_its_profile(more: str, profile: str) -> None:
+def test_what_adds_to_megatron_is_read_as_it(more: str, run_by: str, profile: str | None) -> None:
     text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {LLAMA} {more}"
     reading = read(SourceText(path="a.sh", text=text))
     assert reading.decisions["micro_batch"].value == 1
-    assert Values(reading).given("profile") == (None if profile == "current" else profile)
-    assert reading.run_by == ("MindSpeed" if more else "")
+    assert (reading.run_by, Values(reading).given("profile")) == (run_by, profile)
 
 
 def test_options_of_modelopt_are_no_fork(check: Check) -> None:

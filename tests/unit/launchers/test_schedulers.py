@@ -221,33 +221,20 @@ def test_accelerators_without_a_name_are_refused_beside_all_else(
 
 @pytest.mark.parametrize(
     ("given", "run"),
-    [
-        ({"MOCK": "1"}, ["--data", "made up", "--x", "it's one", "--y"]),
-        ({"WHERE": "/a b"}, ["--data", "/a b", "--x", "it's one", "--y"]),
-        ({}, None),
-    ],
+    [({"MOCK": "1"}, ["--data", "made up"]), ({"DATA": "/a b"}, ["--data", "/a b"]), ({}, [])],
 )
-def test_words_of_a_file_and_of_the_run(
-    made: Any, written: Any, program: Any, bash: Any, given: dict[str, str], run: list[str] | None
+def test_words_of_the_run_and_of_a_file(
+    made: Any, written: Any, program: Any, bash: Any, given: dict[str, str], run: list[str]
 ) -> None:
-    """The file is the only place of its words; MOCK=1 makes up what only the run needs."""
     program("torchrun", "printf '%s\\n' \"$@\"")
-    emitted = Emitted(
-        files=(OutputFile(name="a.args", text="--x 'it'\\''s one'\n--y\n"),),
-        command=("train.py",),
-        arguments="a.args",
-        run=("--data", "${WHERE}"),
-        mock=("--data", "made up"),
-        variables={"WHERE": "the data"},
-    )
-    folder = written((*emitted.files, *made("torchrun", gpus=8, emitted=emitted).values()))
+    file = OutputFile(name="a.args", text="--x 'it'\\''s one'\n")
+    run_and_mock = {"run": ("--data", "${DATA}"), "mock": ("--data", "made up")}
+    words = {"command": ("t.py",), "arguments": file.name, **run_and_mock}
+    emitted = Emitted(files=(file,), variables={"DATA": "data"}, **words)
+    folder = written((file, *made("torchrun", gpus=8, emitted=emitted).values()))
     done = bash(str(folder / "launch.sh"), environment=given)
-    if run is None:
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "launch.sh: WHERE is not set: the data\n"
-    else:
-        assert done.stdout.splitlines()[5:] == ["train.py", *run]
-    assert emitted.words == ("train.py", "--data", "${WHERE}", "--x", "it's one", "--y")
+    assert done.stdout.splitlines()[5:] == (["t.py", *run, "--x", "it's one"] if run else [])
+    assert done.stderr == ("" if run else "launch.sh: DATA is not set: data\n")
 
 
 @pytest.mark.parametrize("node", ["dgx-h100", "dgx-b200", "pcie-8x-rtx5090", "hgx-rubin"])

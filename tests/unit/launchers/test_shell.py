@@ -1,7 +1,6 @@
 """Words of a script reach the program as they were meant."""
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,25 +41,6 @@ def test_a_variable_inside_a_word_is_replaced_by_any_value(
 def test_parts_and_options_start_lines() -> None:
     text = command_lines(("run", "--a=1"), ("x", "--b", "2", "3"))
     assert text == "run \\\n  --a=1 \\\n  x \\\n  --b 2 3"
-
-
-@pytest.mark.parametrize("value", [None, ""])
-def test_a_check_names_every_variable_that_is_not_set(value: str | None) -> None:
-    variables = {"ONE": "it's `one`", "TWO": "the second", "SET": "is set"}
-    lines = check_lines("s.sh", replace(NOTHING, variables=variables))
-    environment = {"SET": "1"} | ({} if value is None else {"ONE": value, "TWO": value})
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", lines],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "s.sh: ONE is not set: it's `one`",
-        "s.sh: TWO is not set: the second",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,12 @@ def test_an_optimizer_of_an_older_release_is_called_removed(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "sizes", "words"),
+    ("section", "sizes", "number"),
     [
-        ("tensor_parallel", {"tp": {"tp_size": 4}}, ["autotp_size splits layers; given 4"]),
-        ("tensor_parallel", {"autotp_size": 4, "tp": {"tp_size": 4}}, []),
-        ("expert_parallel", {"autoep_size": 8}, ["where expert_parallel.enabled is not true"]),
+        ("tensor_parallel", {"tp": {"tp_size": 4}}, 1),
+        ("tensor_parallel", {"autotp_size": 4, "tp": {"tp_size": 4}}, 0),
+        ("expert_parallel", {"autoep_size": 8}, 1),
     ],
 )
-def test_sizes_without_effect(section: str, sizes: dict[str, Any], words: list[str]) -> None:
-    found = said("sizes_take_effect", {"train_batch_size": 16, section: sizes})
-    assert [message.endswith(word) for message, word in zip(found, words, strict=True)] == (
-        [True] * len(words)
-    )
+def test_sizes_without_effect(section: str, sizes: dict[str, Any], number: int) -> None:
+    assert len(said("sizes_take_effect", {"train_batch_size": 16, section: sizes})) == number
