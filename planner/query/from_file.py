@@ -164,10 +164,9 @@ def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     except InputError as error:
         return error.problems
     known = ", ".join(formats.format_names())
+    message = f"is of no known format, or starts no training; known are plan files, {known}"
     if named := formats.words_file(source):
         message = f"its words stand in {named}: check that file, or the folder"
-        return InputError.single(source.path, "file", message).problems
-    message = f"is of no known format, or starts no training; known are plan files, {known}"
     return InputError.single(source.path, "file", message).problems
 
 

@@ -22,7 +22,6 @@ from planner.spelling import did_you_mean
 
 NAME = "config.json"
 _PART = "text_config"
-MAX_ROTARY_BASE = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,6 @@ def _for_files(keys: Mapping[str, Any]) -> dict[str, float]:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     base = keys.get("rope_theta", scaling.get("rope_theta"))
     said = {
-        # Scaled in another way, positions are for the user to say.
         "rotary_base": base if kind in ("default", "llama3") else None,
         "rotary_factor": scaling.get("factor") if kind == "llama3" else None,
         "norm_eps": keys.get("rms_norm_eps"),
@@ -127,7 +125,7 @@ def _for_files(keys: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(each)
         for name, each in said.items()
-        if isinstance(each, float | int) and 0 < each < MAX_ROTARY_BASE
+        if isinstance(each, float | int) and 0 < each < 1e12
     }
 
 

@@ -151,7 +151,6 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
         if not wrong.allowed:
             *above, name = wrong.path
             hint = _hint(above, name, wrong.schema["properties"])
-            # Below the top Accelerate makes arguments of whatever is given, and reads its own.
             told = f"{'.'.join(above)}, which Accelerate ignores" if above else "the file"
             message = f"unknown key of {told}; {hint}"
             severity: Severity = "warning" if above else "error"

@@ -140,11 +140,6 @@ class DeepspeedView(ConfigView):
         return self.autotp > 1 and self.stages == 1
 
     @property
-    def num_experts(self) -> int:
-        """Experts of the model; 0: none, or not known."""
-        return self.decided("model.num_experts")
-
-    @property
     def kv_heads(self) -> int:
         """Key and value heads of the model; 0: not known."""
         return self.decided("model.num_kv_heads") or self.decided("model.num_heads")

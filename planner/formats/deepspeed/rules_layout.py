@@ -373,7 +373,10 @@ rule.unenforced(
     on=keys.EP_ON,
     when=lambda file: {
         f"must divide the {number} {what}; given {file.autoep}": number % file.autoep
-        for what, number in (("experts", file.num_experts), ("ranks", file.num_gpus))
+        for what, number in (
+            ("experts", file.decided("model.num_experts")),
+            ("ranks", file.num_gpus),
+        )
     },
 )
 rule(

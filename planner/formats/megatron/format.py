@@ -289,15 +289,14 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
     there = [name for name in first if name in elsewhere]
     if there:
         forks = {elsewhere[name][0] for name in there} - {RELEASE}
-        fork = min(forks, default=f"another release of Megatron-LM than {VERSION}")
-        for adding in sorted(ADDING.keys() & forks):
-            message = f"is for {adding}, read as Megatron-LM's; not looked into: {shown}"
-            reader.report(first[there[0]], "made_for", message, "note")
-            return adding
+        adding = [each for each in ADDING if each in forks]
+        fork = min(adding or forks, default=f"another release of Megatron-LM than {VERSION}")
         new = {name: elsewhere[name][1] for name in there}
         instead = [f"{name} is {option} today" for name, option in new.items() if option]
         hint = f" ({listed(instead)})" if instead else ""
         message = f"is for {fork}: {shown}{hint}; not judged by the rules of {VERSION}"
+        if adding:
+            message = f"is for {fork}, read as Megatron-LM's; not looked into: {shown}"
         reader.report(first[there[0]], "made_for", message, "note")
         return fork
     if others and not is_own_script(script):

@@ -285,11 +285,6 @@ class TorchtitanView(ConfigView):
         return int(found or own.get(f"moe.{name}") or 0)
 
     @property
-    def num_experts(self) -> int:
-        """Experts of the model; 0: none, or not known."""
-        return self.model("num_experts")
-
-    @property
     def config(self) -> Config:
         """The config that is named."""
         return config_of(self.settings)

@@ -86,8 +86,11 @@ rule.unenforced(
     f"{_UNCHECKED}models/common/moe_sharding.py splits experts over the ranks",
     EP,
     "experts_are_whole",
-    "{given} given; needs a divisor of {file.num_experts} experts",
-    lambda file: file.ep > 1 and file.num_experts % file.ep > 0,
+    "Expert parallelism divides the experts.",
+    lambda file: {
+        f"{file.ep} given; needs a divisor of {number} experts": file.ep > 1 and number % file.ep
+        for number in [file.model("num_experts")]
+    },
 )
 
 
@@ -148,7 +151,6 @@ in_trainer(
 )
 
 
-# Expert parallelism over these waits for the host.
 in_trainer(
     key.CUDA_GRAPHS,
     "graphs_without_experts",
