@@ -245,17 +245,7 @@ def test_every_recipe_that_may_be_named_is_exported(bridge: BridgeStarts) -> Non
 
 
 @pytest.mark.parametrize("model", CASES)
-def test_a_recipe_has_the_sizes_by_which_it_is_found(
-    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
-) -> None:
-    context, strategy = plans[model]
-    report = bridge.start(start_of(model, tmp_path, context, strategy))
-    sizes = {name: getattr(context.model, name) for name in report["sizes"]}
-    assert report["sizes"] == sizes
-
-
-@pytest.mark.parametrize("model", CASES)
-def test_a_recipe_sets_what_its_row_says(
+def test_a_recipe_has_the_sizes_and_settings_of_its_row(
     bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
 ) -> None:
     start = start_of(model, tmp_path, *plans[model])
@@ -269,3 +259,5 @@ def test_a_recipe_sets_what_its_row_says(
     report = bridge.start(replace(start, overrides=["optimizer.lr=1e-5"], num_gpus=num_gpus))
     names = (*SAME[1:9], "zero_stage", "global_batch", "seq_len", "gradient_bytes")
     assert {name: said[name] for name in names} == {name: report[name] for name in names}
+    sizes = {name: getattr(plans[model][0].model, name) for name in report["sizes"]}
+    assert report["sizes"] == sizes

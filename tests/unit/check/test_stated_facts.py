@@ -23,16 +23,16 @@ BRIDGE = (
     "train.global_batch_size=48 model.seq_length=8192 model.context_parallel_size=1 "
     "model.expert_model_parallel_size=1 model.virtual_pipeline_model_parallel_size=null "
 )
+STEPS = "--step-batch-size-schedule"
 BOTH_OFF = "ddp.use_distributed_optimizer=false optimizer.use_distributed_optimizer=false"
 
 
-def checked(folder: Path, words: str, batch: str = "--global-batch-size 48") -> FileResult:
-    own = f"pretrain_gpt.py {MODEL} {batch} " if words.startswith("--") else BRIDGE
+def checked(folder: Path, words: str) -> FileResult:
+    batch = "" if " --global" in words or STEPS in words else "--global-batch-size 48 "
+    own = f"pretrain_gpt.py {MODEL}{batch}" if words.startswith("--") else BRIDGE
     path = folder / "run.sh"
-    path.write_text(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
-        f"torchrun --nnodes 3 --nproc-per-node 8 {own}{words}\n"
-    )
+    script = f"torchrun --nnodes 3 --nproc-per-node 8 {own}{words}"
+    path.write_text(f"export CUDA_DEVICE_MAX_CONNECTIONS=1\n{script}\n")
     request = Request(model="llama3-8b", cluster="3xdgx-h100", with_advice=False)
     return check_file(str(path), request)
 
@@ -88,39 +88,32 @@ def test_facts_beside_others_count(
     assert low <= shares <= high, shares
 
 
-STEPS, PP2 = "--step-batch-size-schedule", "--pipeline-model-parallel-size 2 "
+PP2 = "--pipeline-model-parallel-size 2 "
 VPP = f"{PP2}--num-virtual-stages-per-pipeline-rank "
+OF_FSDP = ["megatron_fsdp_setup", "megatron_fsdp_takes_all_processes"]
 
 
 @pytest.mark.parametrize(
-    ("words", "batch", "rules"),
+    ("words", "rules"),
     [
-        ("--sft", f"{STEPS} '0:24 1B:48'", []),
-        ("--sft", f"{STEPS} '0:24 1B:50'", ["batch_divides"]),
-        ("--sft", f"{STEPS} '0:24 1B:48' --global-batch-size 48", ["batch_schedule_is_whole"]),
-        ("--sft", "--global-batch-size 48 --rampup-batch-size 8 8 9", ["batch_ramp_is_ignored"]),
+        (f"{STEPS} '0:24 1B:48'", []),
+        (f"{STEPS} '0:24 1B:50'", ["batch_divides"]),
+        (f"{STEPS} '0:24 1B:48' --global-batch-size 48", ["batch_schedule_is_whole"]),
+        ("--rampup-batch-size 8 8 9", ["batch_ramp_is_ignored"]),
         # Told once, by the rule of the framework.
-        (f"{VPP}2", "--global-batch-size 36", ["micro_batches_fill_chunks"]),
-        (f"{VPP}5", "--global-batch-size 48", ["chunks_divide_stage"]),
-        (
-            f"{VPP}2 --eval-global-batch-size 12",
-            "--global-batch-size 48",
-            ["evaluation_fills_chunks"],
-        ),
-        (f"{PP2}--eval-global-batch-size 12", "--global-batch-size 48", []),
-        (f"{TP2}=4 {ENDS.format(9)}", "", ["ends_leave_even_middle"]),
-        (f"{PP2}--tensor-model-parallel-size 16", "", ["degrees_divide_processes"]),
-        (
-            f"{PP2}{FSDP}optim_grads",
-            "",
-            ["megatron_fsdp_setup", "megatron_fsdp_takes_all_processes"],
-        ),
-        (f"{SHARDED}--moe-paged-stash", "--global-batch-size 48", ["not_priced"]),
-        (f"{TP2}=1 model.cuda_graph_impl=local", "", ["not_priced"]),
+        (f"{VPP}2 --global-batch-size 36", ["micro_batches_fill_chunks"]),
+        (f"{VPP}5", ["chunks_divide_stage"]),
+        (f"{VPP}2 --eval-global-batch-size 12", ["evaluation_fills_chunks"]),
+        (f"{PP2}--eval-global-batch-size 12", []),
+        (f"{TP2}=4 {ENDS.format(9)}", ["ends_leave_even_middle"]),
+        (f"{PP2}--tensor-model-parallel-size 16", ["degrees_divide_processes"]),
+        (f"{PP2}{FSDP}optim_grads", OF_FSDP),
+        (f"{SHARDED}--moe-paged-stash", ["not_priced"]),
+        (f"{TP2}=1 model.cuda_graph_impl=local", ["not_priced"]),
     ],
 )
-def test_each_breach_is_told_once(words: str, batch: str, rules: list[str], tmp_path: Path) -> None:
-    found = checked(tmp_path, words, batch).findings
+def test_each_breach_is_told_once(words: str, rules: list[str], tmp_path: Path) -> None:
+    found = checked(tmp_path, words).findings
     assert [one.kind for one in found if not one.rule.startswith(("memory", "network"))] == rules
 
 

@@ -110,13 +110,3 @@ def test_a_recipe_that_is_not_told_trains_what_its_model_has() -> None:
         made = complete(reading, job, "megatron")
         assert made.layout is not None
         assert made.layout.context.job.mtp_layers == number
-
-
-def test_megatron_trains_none_where_nothing_is_said(
-    glm: Callable[[int], Context], plan: Strategy
-) -> None:
-    text = MEGATRON.emit(glm(0), plan).files[0].text
-    job = Job(model=load_model("glm-4.5-air"), cluster=load_cluster("4xdgx-h100"))
-    made = complete(MEGATRON.read(source(text)), job, "megatron")
-    assert made.layout is not None
-    assert made.layout.context.job.mtp_layers == 0

@@ -2,7 +2,6 @@
 
 import pytest
 
-from planner.errors import InputError
 from planner.formats.format import ParsedConfig, SourceText
 from planner.formats.registry import load_format
 
@@ -47,12 +46,6 @@ def test_a_command_line_in_a_variable_is_found_however_it_is_handed_on(handed_on
     assert not reading.findings
 
 
-def test_a_here_document_is_no_command() -> None:
-    text = "cat <<EOF\ntorchrun pretrain_gpt.py --num-layers 9 --bf16\nEOF\n"
-    with pytest.raises(InputError, match="no command"):
-        read(text)
-
-
 def test_an_unknown_option_is_answered_with_the_nearest() -> None:
     reading = read("--num-layers 2\n--tensor-model-parallel-siz 4\n")
     assert rules(reading) == [("megatron.unknown_key", 2)]
@@ -90,13 +83,6 @@ def test_options_that_megatron_lacks_are_wrong_as_far_as_the_script_does_not_add
     findings = read(text).findings
     assert [each.severity for each in findings] == severities
     assert said in " ".join(each.message for each in findings)
-
-
-def test_a_command_line_over_several_lines_is_taken_apart() -> None:
-    text = "eval 'python pretrain_gpt.py \\\n --num-layers 2 \\\n --bf16; rm -rf x'\n"
-    assert not read(text).findings
-    text = "C='python pretrain_gpt.py --num-layers 2 --bf16 ; rm -rf x'\neval $C\n"
-    assert not read(text).findings
 
 
 @pytest.mark.parametrize(
@@ -142,19 +128,6 @@ python pretrain_gpt.py $ARGS --bf16
     assert read(text).decisions["model.num_layers"].value == 32
 
 
-def test_a_number_on_which_branches_differ_is_not_known() -> None:
-    text = """if [ $SIZE = 7B ]; then
-  LAYERS=32
-elif [ $SIZE = 70B ]; then
-  LAYERS=80
-fi
-python pretrain_gpt.py --num-layers $LAYERS --hidden-size 8192 --bf16
-"""
-    reading = read(text)
-    assert rules(reading) == [("megatron.unresolved", 6)]
-    assert "model.num_layers" not in reading.decisions
-
-
 def test_a_variable_of_what_decides_nothing_is_no_finding() -> None:
     reading = read('--num-layers 2 --lr $RATE --data-path "$DATA" --save=$OUT')
     assert rules(reading) == []
@@ -174,3 +147,9 @@ def test_another_trainers_script_is_not_taken_for_a_few_names() -> None:
     many = f"{shared} {' '.join(f'--trainer_option_{n} {n}' for n in range(8))}\n"
     assert MEGATRON.recognise(SourceText(path="run.sh", text=few))
     assert not MEGATRON.recognise(SourceText(path="run.sh", text=many))
+
+
+def test_the_batch_is_the_last_of_a_schedule() -> None:
+    words = "--num-layers 2 --micro-batch-size 2 --step-batch-size-schedule '0:256 1B:512'"
+    found = read(f"torchrun --nproc-per-node 8 pretrain_gpt.py {words}\n").decisions
+    assert (found["global_batch"].value, found["num_micro_batches"].value) == (512, 32)
