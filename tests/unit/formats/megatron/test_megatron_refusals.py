@@ -6,8 +6,14 @@ from dataclasses import replace
 import pytest
 
 from planner.cost.context import Context
+from planner.documents.tree import load_own
 from planner.errors import ExpressError
-from planner.formats.registry import load_format
+from planner.expr import faults, names_in, parsed
+from planner.formats.bridge.mapping import is_known
+from planner.formats.megatron.options import load_options
+from planner.formats.megatron.rules import LANGUAGE
+from planner.formats.megatron.view import MegatronView
+from planner.formats.registry import load_format, own_texts
 from planner.spec.strategy import Strategy
 
 MEGATRON = load_format("megatron")
@@ -68,3 +74,14 @@ def test_models_without_options_are_refused(context_of: Callable[..., Context], 
     )
     with pytest.raises(ExpressError, match=f"model {name}"):
         MEGATRON.emit(context, plan)
+
+
+def test_tables_name_what_there_is() -> None:
+    file = MegatronView(settings={}).named
+    for entry in load_own("planner.formats.megatron", "rules.yaml").values():
+        for text, condition in entry["wrong"].items():
+            assert not list(faults(parsed(condition), LANGUAGE, names_in(parsed(condition))))
+            assert text.format_map(file)
+            assert [file[name] for name in names_in(parsed(condition))]
+    assert own_texts("not_priced", "megatron").keys() <= load_options().keys()
+    assert all(map(is_known, own_texts("not_priced", "bridge")))
