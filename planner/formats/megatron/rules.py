@@ -100,7 +100,8 @@ def _in_words(wrong: Mapping[str, str]) -> Callable[[MegatronView], Refused]:
 
 
 for _name, _entry in load_own(__package__, "rules.yaml").items():
-    rule(name=_name, when=_in_words(_entry.pop("wrong")), **_entry)
+    _wrong = _entry.pop("wrong")
+    rule(name=_name, when=_in_words(_wrong), **{"holds": next(iter(_wrong)), **_entry})
 in_arguments, in_config = partial(rule, ARGUMENTS), partial(rule, CONFIG)
 
 
