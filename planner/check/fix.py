@@ -226,12 +226,8 @@ def _dropped(
     shown = {change.key for change in changes}
     for name, (path, old) in before.items():
         _, new = after.get(name, ("", NOWHERE))
-        if (
-            old.line
-            and old.key not in shown
-            and not new.line
-            and old.value not in (None, new.value)
-        ):
+        is_stated = old.line and old.value not in (None, new.value)
+        if is_stated and old.key not in shown and not new.line:
             yield FieldChange(
                 field=name,
                 before=old.value,
