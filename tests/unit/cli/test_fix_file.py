@@ -95,7 +95,7 @@ def changes_of(run: Any) -> list[tuple[str, Any, Any, str, int]]:
         ),
         (
             "bridge-degree",
-            [("tp", 3, 4, "model.tensor_model_parallel_size", 1)],
+            [("tp", 3, 2, "model.tensor_model_parallel_size", 1)],
         ),
     ],
 )
