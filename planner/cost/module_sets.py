@@ -12,7 +12,7 @@ from planner.cost.layer import LayerCosts, distinct_shapes, layer_costs, layer_s
 from planner.cost.layer_time import Setting, exposed_s, op_items
 from planner.layers.block import LayerGroup, layer_groups
 from planner.layers.op import LayerShape, Op
-from planner.layers.saved import EVERY_SECOND_MATMUL, without_module
+from planner.layers.saved import without_module
 from planner.spec.strategy import StrategyColumns
 from planner.spec.traits import RecomputeModule
 from planner.units import Array, Index, Rows
@@ -65,10 +65,10 @@ def _under_each(
 def module_sets(context: Context) -> tuple[ModuleSet, ...]:
     """Every set of modules with an effect of its own on the model, smaller sets first.
 
-    Only the selected policy where that is one of ``EVERY_SECOND_MATMUL``, which exclude others.
+    Only the selected policy where that counts matmuls, which excludes others.
     """
     recompute = context.traits.recompute
-    if set(recompute.selected) & set(EVERY_SECOND_MATMUL):
+    if any(module.keeps for module in recompute.chosen):
         return (recompute.selected,)
     groups = _groups(context, LayerShape.all_of(1.0, context.job.seq_len))
     sizes = range(len(recompute.modules) + 1)

@@ -198,8 +198,9 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
         repeated = share * float(np.ravel(op.selective_fraction)[0])
         ahead.append(("layer", _of_comms(op.comms[0], share)))
         back.append(("layer", _of_comms(op.comms[1], share)))
-        part = op.selective_op or op
-        again.append(("selective", _of_comms(part.comms[0], repeated, RECOMPUTE)))
+        again.append(
+            ("selective", _of_comms((op.selective_op or op).comms[0], repeated, RECOMPUTE))
+        )
         again.append(("full", _of_comms(op.comms[0], share * (not op.is_spared), RECOMPUTE)))
     ends: dict[Per, Op] = {
         "first": embedding_op(context.model, shape, context.traits),

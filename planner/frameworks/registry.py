@@ -346,8 +346,11 @@ def load_traits(
         if section == "recompute":  # every key beside ``selected`` is a module
             selected = values.pop("selected")
             modules = tuple(
-                RecomputeModule(name=name, **value | {"drops": tuple(value.get("drops", ()))})
-                for name, value in values.items()
+                RecomputeModule(
+                    name=name,
+                    **own | {key: tuple(one) for key, one in own.items() if isinstance(one, list)},
+                )
+                for name, own in values.items()
             )
             values = {"selected": selected, "modules": modules}
         sections[section] = cls(**values)

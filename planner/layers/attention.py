@@ -13,7 +13,7 @@ from planner.layers.op import (
     Op,
 )
 from planner.layers.parameters import attention_params, hidden_norm, norm_params
-from planner.layers.saved import local_kv_heads, saved_by
+from planner.layers.saved import local_kv_size, saved_by
 from planner.layers.sparse import indexer_op, sparse_core_op
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
@@ -104,11 +104,6 @@ def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
 def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
     """A weight matrix of k x n applied to m tokens."""
     return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
-
-
-def local_kv_size(model: ModelSpec, tp: Array) -> Array:
-    """Width of the key heads one tp rank holds; replicated when tp exceeds their number."""
-    return local_kv_heads(model, tp) * model.head_dim
 
 
 @item(

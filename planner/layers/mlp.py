@@ -104,8 +104,9 @@ def expert_split_comms(
     def over_split(comms: Comms) -> Comms:
         return tuple(replace(comm, num_bytes=comm.num_bytes * split) for comm in comms)
 
-    gathered = ((), ()) if moe.shared_ffn_size else tp_entry_comms(model, shape)
-    entry, entry_back = map(over_split, gathered)
+    entry, entry_back = map(
+        over_split, ((), ()) if moe.shared_ffn_size else tp_entry_comms(model, shape)
+    )
     leave, leave_back = map(over_split, tp_exit_comms(model, shape))
     return (entry, entry_back), (leave, leave_back)
 

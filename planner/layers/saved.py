@@ -12,9 +12,9 @@ from planner.spec.traits import KernelTraits, RecomputeModule, RecomputeTraits
 from planner.units import Array
 
 
-def local_kv_heads(model: ModelSpec, tp: Array) -> Array:
-    """Key heads one tp rank holds; replicated when tp exceeds their number."""
-    return np.maximum(model.num_kv_heads / tp, 1.0)
+def local_kv_size(model: ModelSpec, tp: Array) -> Array:
+    """Width of the key heads one tp rank holds; replicated when tp exceeds their number."""
+    return np.maximum(model.num_kv_heads / tp, 1.0) * model.head_dim
 
 
 def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> dict[Width, Array]:
@@ -38,7 +38,7 @@ def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> 
         "hidden": ZERO + float(model.hidden_size),
         "hidden_sp": model.hidden_size / sp,
         "query": model.query_size / tp,
-        "kv": local_kv_heads(model, tp) * model.head_dim,
+        "kv": local_kv_size(model, tp),
         "context": model.value_size / tp,
         "heads": model.num_heads / tp,
         "scores": model.num_heads / tp * shape.seq_len,
@@ -51,6 +51,7 @@ def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> 
         "pairs_hidden": top_k * model.expert_hidden_size * shape.expert_share * received,
         "pairs_ffn": top_k * (moe.expert_ffn_size if moe else 0) * received / tp,
         "query_rank": ZERO + float(mla.q_lora_rank if mla else 0),
+        "expanded": model.num_heads / tp * (mla.qk_nope_head_dim + mla.v_head_dim if mla else 0),
         "kv_rank": ZERO + float(mla.kv_lora_rank if mla else 0),
         "rope": ZERO + float(mla.qk_rope_head_dim if mla else 0),
     }
@@ -95,13 +96,8 @@ def saved_by(
     )
 
 
-# Policies of :func:`every_second_matmul`: queries, keys and values in one projection; compiled.
-EVERY_SECOND_MATMUL = {
-    "every_second_matmul": (False, False),
-    "every_second_matmul_fused_qkv": (True, False),
-    "every_second_matmul_compiled": (False, True),
-    "every_second_matmul_fused_qkv_compiled": (True, True),
-}
+def _is_any(tensor: SavedTensor, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(tensor.name, pattern) for pattern in patterns)
 
 
 def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
@@ -111,23 +107,9 @@ def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
     """
     if module.only_beside.get(op.name, op.name) not in names:
         return op
-    kept = tuple(
-        tensor
-        for tensor in op.kept
-        if not any(fnmatchcase(tensor.name, pattern) for pattern in module.drops)
-    )
+    kept = tuple(tensor for tensor in op.kept if not _is_any(tensor, module.drops))
     fraction = max(float(op.selective_fraction), module.repeats.get(op.name, 0.0))
     return replace(op, selective_fraction=fraction, selective_saved=kept)
-
-
-# What :func:`every_second_matmul` keeps of the table beside products, and only without a compiler:
-# the numbers that top-k found, as many as the router's weights.
-KEPT_OF_TABLE = ("attention_core.*", "attention_output.*", "router.expert_indices")
-KEPT_EAGERLY = ("router.weights",)
-# Collectives whose results it keeps.
-KEPT_COLLECTIVES = ("reduce_scatter", "all_to_all")
-# Their results are added to the residual stream, which backward does not read.
-ADDED_ONLY = ("mlp_down", "shared_expert_down", "combine")
 
 
 def matmul_widths(
@@ -135,7 +117,7 @@ def matmul_widths(
 ) -> dict[str, Array]:
     """Output widths of the matmuls that one product of an op stands for, in the order they run."""
     if op.name == "qkv" and not fused_qkv:
-        kv = local_kv_heads(model, shape.tp) * model.head_dim
+        kv = local_kv_size(model, shape.tp)
         return {"query": gemm.n - 2.0 * kv, "key": kv, "value": kv}
     if op.name in ("mlp_up", "shared_expert_up") and model.gated_mlp:
         return {"gate": gemm.n / 2.0, "up": gemm.n / 2.0}
@@ -143,7 +125,7 @@ def matmul_widths(
 
 
 def every_second_matmul(
-    ops: tuple[Op, ...], model: ModelSpec, shape: LayerShape, *, fused_qkv: bool, compiled: bool
+    ops: tuple[Op, ...], model: ModelSpec, shape: LayerShape, module: RecomputeModule
 ) -> tuple[Op, ...]:
     """Keep what every second matmul, attention, top-k and collectives return; repeat the rest.
 
@@ -157,42 +139,41 @@ def every_second_matmul(
     have the router's shape by chance, and the steps of ring attention.
     """
     number, found = 0, []
-    patterns = KEPT_OF_TABLE if compiled else KEPT_OF_TABLE + KEPT_EAGERLY
     for op in ops:
-        kept = [one for one in op.saved if any(fnmatchcase(one.name, each) for each in patterns)]
+        kept = [each for each in op.saved if _is_any(each, module.keeps)]
         if op is ops[0]:
             kept.append(shape.kept(f"{op.name}.input", model.hidden_size / shape.sp))
-        is_dropped = compiled and op.name in ADDED_ONLY
-        # 1 where a collective's result is read in place of the product's.
+        gemms, comms = [], []
+        # 1 where the compiler reads what a collective made of the product.
         is_sent = 1.0 * (shape.ep > 1) if op.name == "expert_down" else ZERO
         for comm in op.comms[0]:
-            if comm.collective in KEPT_COLLECTIVES:
-                is_sum = comm.collective == "reduce_scatter"
-                size = comm.num_bytes / (getattr(shape, comm.axis) if is_sum else 1.0)
-                width = size / (shape.num_tokens * shape.element_bytes)
-                if not (is_sum and is_dropped):
-                    kept.append(shape.kept(f"{op.name}.{comm.collective}", width))
-                is_sent = np.maximum(is_sent, 1.0 * (comm.num_bytes > 0))
-        is_read = ONE - np.maximum(is_sent, 1.0 * is_dropped) if compiled else ONE
-        gemms = []
+            ranks = getattr(shape, comm.axis) if comm.collective == "reduce_scatter" else ONE
+            width = comm.num_bytes / (ranks * shape.num_tokens * shape.element_bytes)
+            result = shape.kept(f"{op.name}.{comm.collective}", width)
+            if _is_any(result, module.keeps):
+                kept.append(result)
+                is_sent = np.maximum(is_sent, 1.0 * (width > 0))
+            else:
+                comms.append(comm)
+        is_unread = np.maximum(is_sent, op.name in module.unread) if module.unread else ZERO
         for gemm in op.gemms:
-            widths = matmul_widths(op, gemm, model, shape, fused_qkv=fused_qkv)
+            widths = matmul_widths(op, gemm, model, shape, fused_qkv=module.fused_qkv)
             for name, n in widths.items():
                 is_counted = not op.is_expert and op.name != "router"
                 number += is_counted
+                count = (1.0 - is_unread) * gemm.count
                 if is_counted and number % 2:
-                    width = is_read * gemm.m * n * gemm.count / shape.num_tokens
-                    kept.append(shape.kept(f"{op.name}.{name}", width))
+                    kept.append(
+                        shape.kept(f"{op.name}.{name}", gemm.m * n * count / shape.num_tokens)
+                    )
                 else:
-                    gemms.append(replace(gemm, n=n, count=is_read * gemm.count))
-        others = tuple(comm for comm in op.comms[0] if comm.collective not in KEPT_COLLECTIVES)
-        is_repeated = op.name != "attention_core" and not (compiled and op.name == "combine")
+                    gemms.append(replace(gemm, n=n, count=count))
         found.append(
             replace(
                 op,
-                selective_fraction=float(is_repeated),
+                selective_fraction=float(op.name not in ("attention_core", *module.unread)),
                 selective_saved=tuple(one for one in kept if np.any(one.num_bytes)),
-                selective_op=replace(op, gemms=tuple(gemms), comms=(others, ())),
+                selective_op=replace(op, gemms=tuple(gemms), comms=(tuple(comms), ())),
             )
         )
     return tuple(found)
@@ -221,11 +202,10 @@ def with_selective_policy(
     ops: tuple[Op, ...], model: ModelSpec, shape: LayerShape, recompute: RecomputeTraits
 ) -> tuple[Op, ...]:
     """Return the ops of a layer with the framework's selective policy filled in."""
-    for name, (fused_qkv, compiled) in EVERY_SECOND_MATMUL.items():
-        if name in recompute.selected:
-            return every_second_matmul(ops, model, shape, fused_qkv=fused_qkv, compiled=compiled)
     names = {op.name for op in ops}
     for module in recompute.chosen:
+        if module.keeps:
+            return every_second_matmul(ops, model, shape, module)
         ops = tuple(without_module(op, module, names) for op in ops)
     return ops
 

@@ -26,6 +26,7 @@ Width = Literal[
     "pairs_hidden",
     "pairs_ffn",
     "query_rank",
+    "expanded",
     "kv_rank",
     "rope",
     "logits",

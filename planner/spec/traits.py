@@ -206,6 +206,11 @@ class RecomputeModule:
     drops: tuple[str, ...] = ()  # patterns of names (``op.tensor``) that are not kept
     repeats: Mapping[str, float] = field(default_factory=dict)  # share of the forward, by op
     only_beside: Mapping[str, str] = field(default_factory=dict)  # ops only beside another op
+    # Patterns of what is kept beside every second matmul, where those are counted and all else is
+    # repeated (:func:`planner.layers.saved.every_second_matmul`).
+    keeps: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # ops whose results a compiler neither keeps nor repeats
+    fused_qkv: bool = False  # queries, keys and values are one matmul
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,8 @@ from saved_tensors import (
     NUM_KV_HEADS,
     QUERY_RANK,
     ROPE_DIM,
-    SELECTIVE,
     SEQ_LEN,
+    TITAN,
     TOP_K,
     VOCAB,
     SavedStorage,
@@ -39,6 +39,13 @@ from saved_tensors import (
     randomise,
     record,
 )
+
+HF_SHAPE = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": FFN,
+    "num_attention_heads": NUM_HEADS,
+    "num_key_value_heads": NUM_KV_HEADS,
+}
 
 
 def causal_mask() -> torch.Tensor:
@@ -64,10 +71,7 @@ def hf_llama(attention: str) -> list[SavedStorage]:
     from transformers.models.llama import modeling_llama as llama
 
     config = llama.LlamaConfig(
-        hidden_size=HIDDEN,
-        intermediate_size=FFN,
-        num_attention_heads=NUM_HEADS,
-        num_key_value_heads=NUM_KV_HEADS,
+        **HF_SHAPE,
         head_dim=HEAD_DIM,
         attn_implementation=attention,
     )
@@ -78,10 +82,7 @@ def hf_mixtral() -> list[SavedStorage]:
     from transformers.models.mixtral import modeling_mixtral as mixtral
 
     config = mixtral.MixtralConfig(
-        hidden_size=HIDDEN,
-        intermediate_size=EXPERT_FFN,
-        num_attention_heads=NUM_HEADS,
-        num_key_value_heads=NUM_KV_HEADS,
+        **HF_SHAPE | {"intermediate_size": EXPERT_FFN},
         head_dim=HEAD_DIM,
         num_local_experts=NUM_EXPERTS,
         num_experts_per_tok=TOP_K,
@@ -95,10 +96,7 @@ def hf_starcoder2() -> list[SavedStorage]:
     from transformers.models.starcoder2 import modeling_starcoder2 as starcoder2
 
     config = starcoder2.Starcoder2Config(
-        hidden_size=HIDDEN,
-        intermediate_size=FFN,
-        num_attention_heads=NUM_HEADS,
-        num_key_value_heads=NUM_KV_HEADS,
+        **HF_SHAPE,
         attention_dropout=0.0,
         residual_dropout=0.0,
         embedding_dropout=0.0,
@@ -176,6 +174,7 @@ def titan_model(kind: str = "fused") -> Any:
             num_shared_experts=2,
             router_top_k=TOP_K,
             router_score_func="softmax",
+            router_route_norm=True,
             non_blocking_capacity_factor=None,
             rope=ComplexRoPE.Config(dim=ROPE_DIM, **positions),
         )
@@ -204,31 +203,6 @@ def titan_model(kind: str = "fused") -> Any:
     return model
 
 
-def titan_block(*, fused_norm: bool, compiled: bool = False) -> list[SavedStorage]:
-    block = titan_model().layers["0"]
-    x = hidden_states(MICRO_BATCH, SEQ_LEN, HIDDEN)
-    run = block
-    if compiled:
-        run = torch.compile(block, backend="aot_eager_decomp_partition", fullgraph=True)
-    with ExitStack() as stack:
-        if fused_norm:
-            stack.enter_context(cuda_rms_norm())
-        return record(
-            lambda: run(x, None, None),
-            block,
-            excluded=(block.attention.rope.cache,),
-            second_norm="" if compiled else "ffn_norm",
-            compiled=compiled,
-        )
-
-
-def titan_mixture() -> list[SavedStorage]:
-    """A mixture of experts alone; its input, an output of the block's norm, is not counted."""
-    mixture = titan_model("mixture").layers["0"].moe
-    x = hidden_states(MICRO_BATCH, SEQ_LEN, HIDDEN)
-    return record(lambda: mixture(x), mixture, excluded=(x,))
-
-
 @contextmanager
 def tensor_parallel_mesh(tp: int, backend: str = "spmd_types") -> Iterator[Any]:
     """torchtitan's meshes on a fake world in which this process is rank 0."""
@@ -247,25 +221,11 @@ def tensor_parallel_mesh(tp: int, backend: str = "spmd_types") -> Iterator[Any]:
     dist.destroy_process_group()
 
 
-def titan_parallel_block(tp: int) -> list[SavedStorage]:
-    model = titan_model()
-    block = model.layers["0"]
-    x = hidden_states(MICRO_BATCH, SEQ_LEN // tp, HIDDEN)
-    with tensor_parallel_mesh(tp) as parallel, cuda_rms_norm():
-        model.parallelize(parallel)
-        return record(
-            lambda: block(x, None, None),
-            block,
-            excluded=(block.attention.rope.cache,),
-            second_norm="ffn_norm",
-        )
+def titan_block(kind: str, way: str, policy: str) -> list[SavedStorage]:
+    """What a block keeps that runs as ``way`` says, by torchtitan's own policy if any.
 
-
-def titan_selective(kind: str, way: str) -> list[SavedStorage]:
-    """What torchtitan's own policy keeps of a block that runs as ``way`` says.
-
-    Attention's kernel has another name on a CPU; the gate has fp32, as by autocast on a GPU. One
-    rank of experts sends its tokens as many do.
+    Attention's kernel has another name on a CPU; a router's gate has fp32, as by autocast on a
+    GPU. One rank of experts sends its tokens as many do.
     """
     import torch.distributed as dist
     import torchtitan.distributed.activation_checkpoint as checkpointing
@@ -278,37 +238,46 @@ def titan_selective(kind: str, way: str) -> list[SavedStorage]:
             return super().get_save_ops() | {attention}
 
     compiled, tp = "compiled" in way, 4 if "tp4" in way else 1
-    backend = "spmd_types" if compiled and tp > 1 else "partial_dtensor"
+    takes_dtensors = tp == 1 or bool(policy and not compiled)
+    backend = "partial_dtensor" if takes_dtensors else "spmd_types"
     model = titan_model(kind)
-    block = model.layers["0"]
+    run = block = model.layers["0"]
     x = hidden_states(MICRO_BATCH, SEQ_LEN // tp, HIDDEN)
     with ExitStack() as stack:
         stack.callback(set_spmd_backend, get_spmd_backend())
         set_spmd_backend(backend)
-        stack.enter_context(cuda_rms_norm())
+        if way != "unfused_norms":
+            stack.enter_context(cuda_rms_norm())
         if "mixture" in kind:
             gate = block.moe.router.gate
             gate.forward = lambda x: torch.nn.functional.linear(x.float(), gate.weight.float())
         if tp > 1:
             parallel = stack.enter_context(tensor_parallel_mesh(tp, backend))
             model.parallelize(parallel)
-            if not compiled:
+            if takes_dtensors:
                 x = DTensor.from_local(x, parallel.get_mesh("tp"), [Shard(1)])
         if "ep" in way:
             dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
             stack.callback(dist.destroy_process_group)
             mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("ep",))
             block.moe.routed_experts.token_dispatcher.wire_meshes(ep_mesh=mesh)
-        policy = SelectiveAC(SelectiveAC.Config(preserve_rng_state=False))
-        run = policy._wrap_block(block, base_fqn="layers.0")
-        if not compiled:
+        if policy:
+            own = SelectiveAC(SelectiveAC.Config(preserve_rng_state=False))
+            run = own._wrap_block(block, base_fqn="layers.0")
+        if compiled:
+            torch._dynamo.reset()
+            torch._dynamo.config.capture_scalar_outputs = True
+            torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
+            run = torch.compile(run, backend="aot_eager_decomp_partition", fullgraph=True)
+        elif policy:
             return kept_by_selective(lambda: run(x, None, None), x)
-        torch._dynamo.reset()
-        torch._dynamo.config.capture_scalar_outputs = True
-        torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
-        run = torch.compile(run, backend="aot_eager_decomp_partition", fullgraph=True)
-        rotary = (block.attention.rope.cache,)
-        return record(lambda: run(x, None, None), block, excluded=rotary, compiled=True)
+        return record(
+            lambda: run(x, None, None),
+            block,
+            excluded=(block.attention.rope.cache,),
+            second_norm="" if compiled else "ffn_norm",
+            compiled=compiled,
+        )
 
 
 def titan_loss() -> float:
@@ -361,16 +330,8 @@ def main(library: str) -> None:
     import_torchtitan()
     answer(
         {
-            "eager": lambda: titan_block(fused_norm=False),
-            "cuda": lambda: titan_block(fused_norm=True),
-            "compiled": lambda: titan_block(fused_norm=True, compiled=True),
-            "mixture": titan_mixture,
-            "tp4": lambda: titan_parallel_block(4),
             "compiled_loss": titan_compiled_loss,
-            **{
-                "_".join(("selective", *case)): partial(titan_selective, *case)
-                for case in SELECTIVE
-            },
+            **{" ".join(case): partial(titan_block, *case) for case in TITAN},
         },
         {"cross_entropy": titan_loss, "loss_parallel": lambda: titan_parallel_loss(4)},
     )

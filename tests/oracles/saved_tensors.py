@@ -36,13 +36,18 @@ QUERY_RANK = 104
 KV_RANK = 72
 ROPE_DIM = 8
 VOCAB = 1024
-# Blocks under torchtitan's selective checkpointing, and how they run.
-SELECTIVE = tuple(
-    (kind, way)
-    for kind in ("fused", "separate", "mixture", "latent", "latent_query", "latent_mixture")
-    for way in ("eager", "compiled", "eager_tp4", "compiled_tp4", "eager_ep", "compiled_ep")
-    if ("ep" not in way or "mixture" in kind)
-    and not (kind in ("separate", "latent") and "4" in way)
+# Blocks of torchtitan, how they run, and whether they are checkpointed by operation.
+TITAN = (
+    *(("fused", way, "") for way in ("unfused_norms", "eager", "compiled", "eager_tp4")),
+    *(("latent_query", way, "") for way in ("eager", "compiled")),
+    *(("mixture", "compiled", ""), ("latent_mixture", "eager", "")),
+    *(
+        (kind, way, "selective")
+        for kind in ("fused", "separate", "mixture", "latent", "latent_query", "latent_mixture")
+        for way in ("eager", "compiled", "eager_tp4", "compiled_tp4", "eager_ep", "compiled_ep")
+        if ("ep" not in way or "mixture" in kind)
+        and not ("4" in way and kind in ("separate", "latent"))
+    ),
 )
 
 

@@ -34,11 +34,7 @@ from planner.spec.strategy import PLACEMENT_NAMES, V_SHAPED, Strategy
 
 OFFLOADS = ("none", "optimizer+parameters:host")
 IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
-# What selective checkpointing repeats, compiled and not, by the profiles of the release.
-MODULE_SETS = {
-    "current": "every_second_matmul_fused_qkv_compiled",
-    "eager": "every_second_matmul_fused_qkv",
-}
+PROFILES = ("current", "eager")  # of the release: compiled and not
 POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
 
 
@@ -148,8 +144,8 @@ def _of_precision(settings: Settings) -> Decided:
 def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str]:
     """Yield why the words do not fit a plan's profile, or cannot choose its optimizer."""
     traits, optimizer = context.traits, context.traits.optimizer.name
-    if traits.name != NAME or traits.profile not in MODULE_SETS:
-        profiles = " and ".join(MODULE_SETS)
+    if traits.name != NAME or traits.profile not in PROFILES:
+        profiles = " and ".join(PROFILES)
         yield f"profile {traits.name} {traits.profile}: release 0.3 is {profiles} of torchtitan"
     if optimizer not in IMPLEMENTATIONS:
         yield f"optimizer {optimizer}: words can choose {', '.join(IMPLEMENTATIONS)}"
@@ -211,10 +207,9 @@ def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
 def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> Iterator[str]:
     """Yield why the selective policy does not repeat what the plan repeats."""
     repeated = modules or context.traits.recompute.selected
-    allowed = MODULE_SETS.get(context.traits.profile, "")
-    if allowed and repeated != (allowed,):
+    if context.traits.profile in PROFILES and repeated != ("every_second_matmul",):
         names = ", ".join(repeated) or "nothing"
-        yield f"recomputation of {names}: its selective policy repeats {allowed}"
+        yield f"recomputation of {names}: its selective policy repeats every_second_matmul"
 
 
 def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:

@@ -339,13 +339,11 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
     shape = keys.config_named(model, f"{model}_{flavor}").model
     settings["module"] = place
     settings["config"] = replace(place, value=f"{keys.NAME}_{shape.get('num_layers', 0)}_layers")
-    is_other = word(settings, keys.POLICY, "none") not in ("none", "selective", "full")
     decisions = decisions_of(settings, shape=shape) | {"profile": settings[RELEASE]}
-    layers, every = decisions.get("layers_per_stage"), str(chosen.value)
-    if is_other and is_selective and layers and every.isdecimal():
-        recomputed = tuple(number // max(int(every), 1) for number in layers.value)
+    layers, policy = decisions.get("layers_per_stage"), word(settings, keys.POLICY, "none")
+    if layers and policy.isdecimal():
+        recomputed = tuple(number // max(int(policy), 1) for number in layers.value)
         decisions["recompute_layers_per_stage"] = replace(chosen, value=recomputed)
-        is_other = False
     if "parallelism.expert_tensor_parallel_degree" in said:
         decisions["etp"] = said["parallelism.expert_tensor_parallel_degree"]
     if given(said, "model.converters"):
@@ -356,7 +354,9 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
         settings=settings,
         decisions=decisions,
         findings=tuple(findings),
-        assumes=("recompute",) * is_other,
+        assumes=()
+        if policy in ("none", "selective", "full") or "recompute_layers_per_stage" in decisions
+        else ("recompute",),
         named_model=model_named(f"{model}_{flavor}", place),
     )
 

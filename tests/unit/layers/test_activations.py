@@ -38,55 +38,40 @@ def saved(ops: dict[str, Op]) -> float:
     return float(np.sum([op.saved_bytes[0] for op in ops.values()]))
 
 
-def test_a_block_saves_sbh_times_34_plus_5as_over_h(gpt3: ModelSpec) -> None:
-    # 34 + 80 = 114
-    ops = ops_of(gpt3, shape_of(seq_len=2048))
-    assert saved_sbh(ops) == pytest.approx(34 + SCORES)
-    assert SCORES == 80
+@pytest.mark.parametrize(
+    ("degrees", "sbh"),
+    [
+        ({}, 34 + SCORES),
+        ({"micro_batch": 4}, 4 * (34 + SCORES)),
+        # sbh (10 + 24/t + 5as/(ht)); t = 8: 10 + 3 + 10 = 23
+        ({"tp": 2}, 10 + (24 + SCORES) / 2),
+        ({"tp": 8}, 23),
+        # Sequence parallelism divides everything by t.
+        ({"tp": 2, "sp": 1}, (34 + SCORES) / 2),
+        ({"tp": 8, "sp": 1}, 114 / 8),
+    ],
+)
+def test_a_block_saves_what_table_2_says(
+    degrees: dict[str, int], sbh: float, gpt3: ModelSpec
+) -> None:
+    assert saved_sbh(ops_of(gpt3, shape_of(seq_len=2048, **degrees))) == pytest.approx(sbh)
 
 
-@pytest.mark.parametrize("micro_batch", [2, 4])
-def test_activations_grow_with_the_micro_batch(micro_batch: int, gpt3: ModelSpec) -> None:
-    ops = ops_of(gpt3, shape_of(seq_len=2048, micro_batch=micro_batch))
-    assert saved_sbh(ops) == pytest.approx(114 * micro_batch)
-
-
-@pytest.mark.parametrize("t", [2, 4, 8])
-def test_tensor_parallelism_leaves_10_sbh_whole(t: int, gpt3: ModelSpec) -> None:
-    # sbh (10 + 24/t + 5as/(ht)); t = 8: 10 + 3 + 10 = 23
-    ops = ops_of(gpt3, shape_of(seq_len=2048, tp=t))
-    assert saved_sbh(ops) == pytest.approx(10 + (24 + SCORES) / t)
-
-
-@pytest.mark.parametrize("t", [2, 4, 8])
-def test_sequence_parallelism_divides_everything_by_t(t: int, gpt3: ModelSpec) -> None:
-    # t = 8: 114/8 = 14.25
-    ops = ops_of(gpt3, shape_of(seq_len=2048, tp=t, sp=1))
-    assert saved_sbh(ops) == pytest.approx((34 + SCORES) / t)
-
-
-def test_attention_saves_11_sbh_plus_5abs2(gpt3: ModelSpec) -> None:
-    # Input of qkv 2, q and k 4, v 2, input of the output projection 2, dropout mask 1 = 11.
-    # The norm op holds the layernorm's own input (2 sbh, counted with the layernorms), the
-    # input of qkv (2) and the mask (1).
-    ops = ops_of(gpt3, shape_of(seq_len=2048))
-    names = ("attention_norm", "qkv", "attention_core", "attention_output")
-    assert saved_sbh(ops, *names) - 2 == pytest.approx(11 + SCORES)
-    assert saved_sbh(ops, "attention_core") == pytest.approx(SCORES)
-    assert float(ops["attention_core"].saved_bytes[0]) == 5.0 * 96 * 2048**2
-
-
-def test_mlp_saves_19_sbh(gpt3: ModelSpec) -> None:
-    # Input 2, pre-activation 8, activation 8, mask 1 = 19; the norm's own input is 2 more.
-    ops = ops_of(gpt3, shape_of(seq_len=2048))
-    names = ("mlp_norm", "mlp_up", "mlp_activation", "mlp_down")
-    assert saved_sbh(ops, *names) - 2 == pytest.approx(19)
-
-
-def test_the_two_layernorms_save_4_sbh(gpt3: ModelSpec) -> None:
-    # 34 = 11 + 19 + 4: what is left of the block are the inputs of the two norms.
-    ops = ops_of(gpt3, shape_of(seq_len=2048))
-    assert saved_sbh(ops) - SCORES - 11 - 19 == pytest.approx(4)
+@pytest.mark.parametrize(
+    ("names", "sbh"),
+    [
+        # Input of qkv 2, q and k 4, v 2, input of the output projection 2, dropout mask 1; the norm
+        # op holds its own input, the input of qkv and the mask.
+        (("attention_norm", "qkv", "attention_core", "attention_output"), 2 + 11 + SCORES),
+        (("attention_core",), SCORES),
+        # Input 2, pre-activation 8, activation 8, mask 1; and the norm's own input.
+        (("mlp_norm", "mlp_up", "mlp_activation", "mlp_down"), 2 + 19),
+    ],
+)
+def test_halves_of_a_block_save_their_share(
+    names: tuple[str, ...], sbh: float, gpt3: ModelSpec
+) -> None:
+    assert saved_sbh(ops_of(gpt3, shape_of(seq_len=2048)), *names) == pytest.approx(sbh)
 
 
 def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec) -> None:

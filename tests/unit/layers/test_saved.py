@@ -1,5 +1,7 @@
 """What Megatron's recompute modules drop and repeat, op by op."""
 
+import fnmatch
+
 import numpy as np
 import pytest
 from contexts import changed_traits, shape_of
@@ -51,89 +53,63 @@ def repeated_flops_share(group: LayerGroup) -> float:
     return sum(float(op.selective_fraction) * flops(op) for op in group.ops) / total
 
 
-def test_no_module_drops_and_repeats_nothing() -> None:
-    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN))
-    assert (dropped(group), repeated(group)) == (set(), {})
+@pytest.mark.parametrize(
+    ("model", "module", "degrees", "drops", "per_token", "repeats"),
+    [
+        # 32 heads of 4 bytes a token.
+        ("llama3-8b", "core_attn", {}, "attention_core.log_sum_exp", 32 * 4, "attention_core"),
+        # Both norms of a dense block are fused into the projections behind them.
+        *(("llama3-8b", name, {}, "", 0, "") for name in ("layernorm", "moe", "moe_act")),
+        ("llama3-8b", "shared_experts", {}, "", 0, ""),
+        # Mixtral: h 4096 in 16 bits, split over tp 4; 2 experts per token of ffn 14336.
+        ("mixtral-8x7b", "layernorm", {"tp": 4, "sp": 1}, "mlp_norm.output", 2048, "mlp_norm"),
+        (
+            *("mixtral-8x7b", "moe_act", {}, "expert_activation.product"),
+            *(2 * 14336 * 2, "expert_activation"),
+        ),
+        # Behind latent attention both norms of a mixture.
+        (
+            *("deepseek-v3", "layernorm", {}, "attention_norm.output mlp_norm.output"),
+            *(2 * 7168 * 2, "attention_norm mlp_norm"),
+        ),
+        # The norm's output, gate, up and product of ffn 14336, 16 bits each.
+        (
+            *("llama3-8b", "mlp", {}, "mlp_norm.output mlp_activation.*"),
+            *(2 * (4096 + 3 * 14336), "mlp_norm mlp_up mlp_activation mlp_down"),
+        ),
+        # 2 pairs of (h 4096 + 3 x 14336) in 16 bits, 12 bytes for each of 8 router scores.
+        (
+            *("mixtral-8x7b", "moe", {}, "router.* expert_activation.*"),
+            2 * 2 * (4096 + 3 * 14336) + 12 * 8,
+            "router dispatch expert_up expert_activation expert_down combine",
+        ),
+        # One shared expert of ffn 2048: gate, up, product in 16 bits.
+        (
+            *("deepseek-v3", "shared_experts", {}, "shared_expert_activation.*", 3 * 2048 * 2),
+            "shared_expert_up shared_expert_activation shared_expert_down",
+        ),
+        # 128 heads, queries and keys of 192, values of 128; ranks 1536 and 512.
+        (
+            *("deepseek-v3", "mla_up_proj", {}, "kv_up.* query_norm.normalised kv_norm.normalised"),
+            *(2 * (128 * (192 + 192 + 128) + 1536 + 512), "query_norm query_up kv_norm kv_up"),
+        ),
+    ],
+)
+def test_a_module_drops_and_repeats_what_it_says(
+    model: str, module: str, degrees: dict[str, int], drops: str, per_token: float, repeats: str
+) -> None:
+    kind = "dense" if model == "llama3-8b" else "moe"
+    group = group_of(model, shape_of(seq_len=SEQ_LEN, **degrees), module, kind=kind)
+    names = {tensor.name for op in group.ops for tensor in op.saved}
+    assert dropped(group) == {one for each in drops.split() for one in fnmatch.filter(names, each)}
+    assert saving(group) == SEQ_LEN * per_token
+    assert repeated(group) == dict.fromkeys(repeats.split(), 1.0)
 
 
-def test_core_attention_drops_the_log_sum_exp_only() -> None:
-    # 32 heads of 4 bytes a token.
-    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "core_attn")
-    assert dropped(group) == {"attention_core.log_sum_exp"}
-    assert saving(group) == SEQ_LEN * 32 * 4
-    assert repeated(group) == {"attention_core": 1.0}
-
-
-def test_layernorm_drops_nothing_in_a_dense_block() -> None:
-    # Both norms are fused into the projections behind them.
-    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "layernorm")
-    assert (dropped(group), repeated(group)) == (set(), {})
-
-
-def test_layernorm_drops_the_output_of_the_norm_before_a_mixture() -> None:
-    # Mixtral: h 4096 in 16 bits, split over tp 4 under sequence parallelism.
-    shape = shape_of(seq_len=SEQ_LEN, tp=4, sp=1)
-    group = group_of("mixtral-8x7b", shape, "layernorm", kind="moe")
-    assert dropped(group) == {"mlp_norm.output"}
-    assert saving(group) == SEQ_LEN * 4096 * 2 / 4
-    assert repeated(group) == {"mlp_norm": 1.0}
-
-
-def test_layernorm_drops_both_norms_of_a_mixture_behind_latent_attention() -> None:
-    group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "layernorm", kind="moe")
-    assert dropped(group) == {"attention_norm.output", "mlp_norm.output"}
-    assert saving(group) == 2 * SEQ_LEN * 7168 * 2
+def test_leading_layers_keep_the_norm_that_is_fused_into_a_projection() -> None:
     leading = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "layernorm")
     assert dropped(leading) == {"attention_norm.output"}
-
-
-def test_moe_act_drops_the_output_of_the_experts_activation_only() -> None:
-    # Mixtral: 2 experts per token of ffn 14336, 16 bits.
-    group = group_of("mixtral-8x7b", shape_of(seq_len=SEQ_LEN), "moe_act", kind="moe")
-    assert dropped(group) == {"expert_activation.product"}
-    assert saving(group) == SEQ_LEN * 2 * 14336 * 2
-    assert {"expert_activation.gate", "expert_activation.up"} <= kept(group)
-    assert repeated(group) == {"expert_activation": 1.0}
-    assert repeated_flops_share(group) == 0.0
-
-
-@pytest.mark.parametrize("module", ["moe", "moe_act", "shared_experts"])
-def test_modules_of_a_mixture_leave_a_dense_block_alone(module: str) -> None:
-    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), module)
-    assert (dropped(group), repeated(group)) == (set(), {})
-
-
-def test_mlp_keeps_its_input_and_drops_the_rest() -> None:
-    # Llama-3-8B: the norm's output h 4096, gate, up and product of ffn 14336, 16 bits each.
-    group = group_of("llama3-8b", shape_of(seq_len=SEQ_LEN), "mlp")
-    assert "mlp_norm.input" in kept(group)
-    assert not [name for name in kept(group) if name.startswith("mlp_activation")]
-    assert saving(group) == SEQ_LEN * 2 * (4096 + 3 * 14336)
-    assert repeated(group) == dict.fromkeys(("mlp_norm", "mlp_up", "mlp_activation", "mlp_down"), 1)
-
-
-def test_moe_keeps_its_input_and_drops_the_rest() -> None:
-    # Mixtral: 2 pairs of (h 4096 + 3 x 14336) in 16 bits, 12 bytes for each of 8 router scores.
-    group = group_of("mixtral-8x7b", shape_of(seq_len=SEQ_LEN), "moe", kind="moe")
-    assert {"mlp_norm.input", "mlp_norm.output"} <= kept(group)
-    assert not [name for name in kept(group) if name.startswith(("router", "expert"))]
-    assert saving(group) == SEQ_LEN * (2 * 2 * (4096 + 3 * 14336) + 12 * 8)
-
-
-def test_shared_experts_keep_the_routed_ones() -> None:
-    # DeepSeek-V3: one shared expert of ffn 2048: gate, up, product in 16 bits.
-    group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "shared_experts", kind="moe")
-    assert saving(group) == SEQ_LEN * 3 * 2048 * 2
-    assert "expert_activation.product" in kept(group)
-
-
-def test_mla_up_proj_drops_expanded_queries_keys_and_values() -> None:
-    # DeepSeek-V3: 128 heads, queries and keys of 192, values of 128; ranks 1536 and 512.
-    group = group_of("deepseek-v3", shape_of(seq_len=SEQ_LEN), "mla_up_proj", kind="moe")
-    assert {"kv_up.query", "kv_up.key", "kv_up.value"} <= dropped(group)
-    expanded = 128 * (192 + 192 + 128)
-    assert saving(group) == SEQ_LEN * 2 * (expanded + 1536 + 512)
-    assert {"query_norm.compressed", "kv_norm.compressed"} <= kept(group)
+    assert repeated_flops_share(leading) == 0.0
 
 
 def test_shares_of_repeated_matrix_products_in_llama() -> None:

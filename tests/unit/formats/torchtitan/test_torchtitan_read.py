@@ -266,6 +266,9 @@ def test_names_of_2024_and_every_nth_layer_are_understood() -> None:
 def test_blocks_are_compiled_where_the_file_says_so(compiled: str, profile: str) -> None:
     text = OLDER.replace("compile = true", compiled)
     assert FORMAT.read(SourceText(path="a.toml", text=text)).decisions["profile"].value == profile
+    # Of the present release: off unless the config or an option says otherwise.
+    assert decided(HEAD)["profile"] == "eager"
+    assert "profile" not in decided(f"{HEAD} --compile.enable")
 
 
 def test_converters_leave_the_precision_open_whatever_it_was() -> None:
