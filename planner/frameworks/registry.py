@@ -234,6 +234,7 @@ def _sections(
             element_bytes=float(child["bytes"]),
             multiple=float(child.get("multiple", 1.0)),
             is_linear_input=bool(child.get("linear_input", False)),
+            fp8_bytes=child.get("fp8_bytes"),
             when=child.get("when", "always"),
             is_freed=bool(child.get("freed", False)),
         )

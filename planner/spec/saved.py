@@ -57,6 +57,7 @@ class SavedTensorSpec:
     multiple: float = 1.0
     is_linear_input: bool = False  # kept quantised by kernels that train in fp8
     when: Condition = "always"
+    fp8_bytes: float | None = None  # per element under fp8, if other than linear inputs have there
     is_freed: bool = False  # by then, but not to be used again: reserved only
 
 
@@ -91,10 +92,22 @@ class SavedTables:
         }
         return replace(self, sections=sections)._changed(lambda _: {"is_linear_input": False})
 
-    def with_linear_input_bytes(self, element_bytes: float) -> "SavedTables":
-        """Return the tables with inputs of linear layers kept at another width."""
-        given = {"element_bytes": element_bytes}
-        return self._changed(lambda one: given if one.is_linear_input else {})
+    def with_linear_input_bytes(
+        self, element_bytes: float, *, is_fp8: bool = False
+    ) -> "SavedTables":
+        """Return the tables with inputs of linear layers kept at another width.
+
+        In fp8 some entries have their own: what a compiler rebuilds and casts again.
+        """
+        return self._changed(
+            lambda one: (
+                {"element_bytes": one.fp8_bytes}
+                if is_fp8 and one.fp8_bytes is not None
+                else {"element_bytes": element_bytes}
+                if one.is_linear_input
+                else {}
+            )
+        )
 
     def _changed(
         self, change: Callable[[SavedTensorSpec], dict[str, Any]], parts: tuple[str, ...] = ("",)

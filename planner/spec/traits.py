@@ -392,7 +392,9 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
         return traits
     kernels = traits.kernels
     if precision not in FULL_PRECISIONS:
-        saved = kernels.saved.with_linear_input_bytes(kernels.fp8_linear_input_bytes)
+        saved = kernels.saved.with_linear_input_bytes(
+            kernels.fp8_linear_input_bytes, is_fp8=precision == "fp8"
+        )
         return replace(traits, kernels=replace(kernels, saved=saved))
     states, offload = traits.states, traits.offload
     widened = (

@@ -14,6 +14,7 @@ from planner.frameworks.registry import load_traits
 from planner.layers.block import head_op, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.spec.model import ModelSpec
+from planner.spec.traits import traits_at_precision
 
 SBH = 2048.0 * 12288
 SCORES = 5.0 * 96 * 2048 / 12288  # 5as/h = 80
@@ -120,6 +121,17 @@ def test_torchtitans_op_policy_keeps_every_second_matmul(
     flops = sum(float(np.sum(gemm.flops)) for op in again for gemm in op.gemms)
     assert flops == pytest.approx(2 * repeated * 8192)
     assert {comm.collective for op in again for comm in op.comms[0]} <= {"all_gather", "all_reduce"}
+
+
+def test_a_compiler_casts_to_8_bits_again_in_backward() -> None:
+    # Inputs of both norms, q, k, v, log-sum-exp, attention's output in 16 and 8 bits, gate and up;
+    # under tensor parallelism what norms leave is gathered in 8 bits.
+    traits = traits_at_precision(load_traits("torchtitan", "2025"), "fp8")
+    (group,) = layer_groups(load_model("llama3-8b"), shape_of(seq_len=8192), traits)
+    whole = 4 * 4096 + 2 * (4096 + 2 * 1024) + 4 * 32 + 3 * 4096 + 4 * 14336
+    assert float(sum(op.saved_bytes for op in group.ops)[0]) == 8192 * whole
+    (group,) = layer_groups(load_model("llama3-8b"), shape_of(seq_len=8192, tp=8, sp=1), traits)
+    assert float(sum(op.saved_bytes for op in group.ops)[0]) == 8192 * (whole / 8 + 2 * 4096)
 
 
 def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec) -> None:
