@@ -24,7 +24,6 @@ from planner.units import Array, Mask
 # behind 45-60 us in which counts are told, combine 135-160 us. The same is taken for NCCL's
 # exchange, whose counts are gathered by an all-gather before it (assumed).
 EXCHANGE_START_S = 1.3e-4
-HOPPER = 9.0  # compute capability
 
 
 def link_share(level: LevelSpec, num_ranks: Array) -> Array | float:
@@ -186,10 +185,8 @@ def tree_ports_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
     over 400 Gbit/s ports reach 468 GB/s of bus bandwidth, twelve 387. Before Hopper NCCL was mostly
     seen to stay with rings (two nodes of 8 A100: 86 of 100 GB/s, and 16-way tensor parallelism).
     """
-    rate = ports_bytes_per_s(group, cluster)
-    if cluster.accelerator.compute_capability < HOPPER:
-        return rate
-    return rate * np.where(group.num_domains == 2, 2.0, 1.0)
+    once = (group.num_domains == 2) & (cluster.accelerator.compute_capability >= 9.0)
+    return ports_bytes_per_s(group, cluster) * np.where(once, 2.0, 1.0)
 
 
 def _fabric_waits_s(group: Group, cluster: ClusterSpec) -> tuple[Array, Array]:

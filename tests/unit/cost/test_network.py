@@ -150,37 +150,26 @@ def test_all_reduce_across_domains_takes_the_faster_of_ring_and_tree(plain: Clus
 
 
 @pytest.mark.parametrize(
-    ("domains", "adds", "ports", "seconds"),
+    ("domains", "adds", "ports", "capability", "seconds"),
     [
-        # 1 GB, 8 local. Inside a ring has 200 GB/s, switches that add send 9/8 GB. Ports of 200
-        # GB/s: between two domains 1 GB through each, among four 2 GB, or 31/16 GB of a ring.
-        (2, True, 25e9, 2 * (2e-6 + 10e-6) + 5.625e-3),
-        (2, False, 25e9, 2 * (10e-6 + 7 * 2e-6) + 9.375e-3),
-        (2, True, 12.5e9, 2 * 10e-6 + 10e-3),
-        (2, False, 12.5e9, 2 * 10e-6 + 10e-3),
-        (4, True, 25e9, 2 * (3 * 10e-6 + 7 * 2e-6) + 9.6875e-3),
-        (4, False, 12.5e9, 2 * (3 * 10e-6 + 7 * 2e-6) + 19.375e-3),
+        # 1 GB, 8 local. Inside a ring has 200 GB/s, switches that add send 9/8 GB. Through the 8
+        # ports of a domain 1 GB between two of Hopper, 2 GB of a tree or 31/16 of a ring of four.
+        (2, True, 25e9, 9.0, 2 * 12e-6 + 5.625e-3),
+        (2, False, 25e9, 9.0, 2 * 24e-6 + 9.375e-3),
+        (2, True, 12.5e9, 9.0, 2 * 10e-6 + 10e-3),
+        (2, False, 12.5e9, 8.0, 2 * 24e-6 + 18.75e-3),
+        (4, True, 25e9, 9.0, 2 * 44e-6 + 9.6875e-3),
+        (4, False, 12.5e9, 9.0, 2 * 44e-6 + 19.375e-3),
     ],
 )
 def test_all_reduce_through_the_ports_of_domains(
-    domains: int, adds: bool, ports: float, seconds: float, plain: ClusterSpec
+    domains: int, adds: bool, ports: float, capability: float, seconds: float, plain: ClusterSpec
 ) -> None:
+    part = replace(plain.accelerator, compute_capability=capability)
+    node = replace(plain.node, accelerator=part, scale_up=_adding(plain, adds=adds))
     fabric = replace(plain.fabric, bytes_per_s=2 * ports)
-    node = replace(plain.node, scale_up=_adding(plain, adds=adds))
     cluster = replace(plain, node=node, fabric=fabric)
     assert collective_s("all_reduce", 1e9, group(8 * domains, 8), cluster) == pytest.approx(seconds)
-
-
-def test_before_hopper_two_domains_are_a_ring(plain: ClusterSpec) -> None:
-    ampere = replace(plain.accelerator, compute_capability=8.0)
-    fabric = replace(plain.fabric, bytes_per_s=25e9)
-    cluster = replace(plain, node=replace(plain.node, accelerator=ampere), fabric=fabric)
-    # 16 ranks: 15/8 GB through 8 ports of 12.5 GB/s
-    wait = 2 * (10e-6 + 7 * 2e-6)
-    without = replace(cluster.node, scale_up=_adding(cluster, adds=False))
-    assert collective_s(
-        "all_reduce", 1e9, group(16, 8), replace(cluster, node=without)
-    ) == pytest.approx(wait + 18.75e-3)
 
 
 def test_few_members_below_one_pcie_root_reach_more_of_their_links() -> None:
