@@ -64,6 +64,8 @@ WEIGHT_GRADIENT_FRACTION = 0.96
 # One block per multiprocessor of Hopper and Blackwell reads and writes its tile after the last
 # product; before, another computes meanwhile. Source: SimuMax's tables, B200 36, A100 4 products.
 EXPOSED_ACCUMULATION = {True: 0.2, False: 1.0}
+# HBM bandwidth of each multiprocessor where kernels that sort tokens were measured: B200, of 148.
+PERMUTED_ON = 8.0e12 / 148.0
 # From this wave weight on, whole waves of tiles are modelled; below, smooth offsets.
 HARD_WAVES = 0.5
 ALIGNED_UNIT = 64
@@ -354,12 +356,16 @@ def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
     return np.asarray(num_bytes) / bandwidth
 
 
-def tiny_kernels_s(number: Array | float) -> Array | float:
-    """Seconds that kernels one after the other take to start: ``number · start``.
+def permutation_pace(slowdown: float, accelerator: AcceleratorSpec) -> float:
+    """Time of kernels that sort tokens over others' for their bytes, at least 1.
 
-    Source: MEMORY_LAUNCH_S. Excludes what they move: next to nothing, or counted as traffic.
+    ``slowdown · (HBM / SM) / (HBM / SM of B200)``: gathering rows keeps multiprocessors busy, which
+    an accelerator with less memory bandwidth for each feels less. Source: the trait, measured on
+    B200; derived. Where the number of multiprocessors is not known, as there.
     """
-    return number * MEMORY_LAUNCH_S
+    number = accelerator.gemm.num_multiprocessors
+    share = accelerator.hbm_bytes_per_s / number / PERMUTED_ON if number else 1.0
+    return max(slowdown * share, 1.0)
 
 
 @item(
@@ -373,13 +379,16 @@ def tiny_kernels_s(number: Array | float) -> Array | float:
         "traits.kernels.expert_bias_forward_kernels",
         "traits.kernels.expert_bias_backward_kernels",
     ),
-    also=(memory_bound_s, tiny_kernels_s),
+    also=(memory_bound_s,),
 )
-def element_wise_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
+def element_wise_s(
+    num_bytes: Array, accelerator: AcceleratorSpec, num_tiny: Array | float = 0.0
+) -> Array:
     """Seconds of one fused element-wise kernel: a launch and its traffic; none without traffic.
 
+    And the starts of ``num_tiny`` kernels that move next to nothing, or what is counted elsewhere.
     Source: MEMORY_LAUNCH_S, :func:`memory_bound_s`. Excludes further launches of kernels that are
     not fused.
     """
-    launch_s = MEMORY_LAUNCH_S * (np.asarray(num_bytes) > 0)
+    launch_s = MEMORY_LAUNCH_S * ((np.asarray(num_bytes) > 0) + num_tiny)
     return launch_s + memory_bound_s(num_bytes, accelerator)

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.layers.op import ZERO, Op
 from planner.layers.parameters import WITH_EXPERTS
+from planner.spec.cluster import NodeSpec
 from planner.spec.items import item
 from planner.spec.job import Precision
 from planner.spec.strategy import StrategyColumns
@@ -23,31 +24,29 @@ if TYPE_CHECKING:
 HOST_SHARES = {"attention": 0.2, "router": 0.1}
 # Host time to call one expert's product with scales per block, over one without.
 #
-# MXFP8 and NVFP4 are as fast as one another where the host decides. Source: Nemotron 3 Super on 64
-# B300, 64 experts a rank, slower in both than in bf16 (NVIDIA-NeMo/Megatron-Bridge pull request
-# 6056, docs/performance-summary.md); plausible 1-3.75: alone, 8 experts of NVFP4 take 33 us each
-# (NVIDIA/TransformerEngine pull request 3134).
+# Source: Nemotron 3 Super on 64 B300, 64 experts a rank, slower in MXFP8 and NVFP4 than in bf16
+# (NVIDIA-NeMo/Megatron-Bridge pull request 6056, docs/performance-summary.md); plausible 1-3.75:
+# 8 experts of NVFP4 alone take 33 us each (NVIDIA/TransformerEngine pull request 3134).
 SCALED_CALLS: Mapping[Precision, float] = {"fp8_block": 1.6, "mxfp8": 1.6, "fp4": 1.6}
 
 
 def slower_host(kernels: KernelTraits, factor: float) -> KernelTraits:
     """The kernels where a host takes so many times as long to launch them."""
-    names = (
-        *("launch_s", "eager_launch_s", "grouped_launch_s", "gathered_module_s"),
-        *("moe_launch_forward_s", "moe_launch_backward_s"),
-    )
+    names = [f"{kind}launch_s" for kind in ("", "eager_", "grouped_")]
+    names += ["moe_launch_forward_s", "moe_launch_backward_s", "gathered_module_s"]
     return replace(kernels, **{name: factor * getattr(kernels, name) for name in names})
 
 
-def host_kernels(kernels: KernelTraits, precision: Precision, launch_factor: float) -> KernelTraits:
-    """The kernels with the launch times of a job's precision on a node's hosts.
+def on_hosts_of(traits: FrameworkTraits, precision: Precision, node: NodeSpec) -> FrameworkTraits:
+    """Traits with the launch times of a job's precision on a node's hosts.
 
-    All times ``launch_factor``, those of experts' products times SCALED_CALLS beside it. Source:
-    that, and hwdb. Excludes quantising, which is launched for all experts at once.
+    All times ``launch_factor``, experts' products times SCALED_CALLS. Source: that, and hwdb.
+    Excludes quantising, which is launched for all experts at once.
     """
+    kernels = slower_host(traits.kernels, node.launch_factor)
     scaled = 1.0 if kernels.products_in_16_bit == "experts" else SCALED_CALLS.get(precision, 1.0)
     called = replace(kernels, grouped_launch_s=scaled * kernels.grouped_launch_s)
-    return slower_host(called, launch_factor)
+    return replace(traits, kernels=called)
 
 
 def grouped_calls(op: Op) -> Array:
@@ -148,8 +147,7 @@ def op_floors_s(
     :func:`router_launches_s` and ``calls · grouped_launch_s`` of router and experts; of the rest
     :data:`HOST_SHARES` to what stands before the router, dealt out evenly, and to the router, and
     what is left behind it by launches. Source: derived; the shares are those of partial CUDA
-    graphs. Excludes how they differ from framework to framework: with half of the time before the
-    exchange in place of three tenths, Grok-1 would be 3 % off instead of 5.
+    graphs. Excludes how they differ from framework to framework.
     """
     before = [op.name for op in ops].index("router")
     eager_s = router_launches_s(kernels)[0] * (1.0 - kernels.cuda_graph_fraction)
@@ -176,19 +174,24 @@ def segmented_waits_s(
 ) -> Passes:
     """Return :func:`launch_waits_s` where the host waits for the device in every forward.
 
-    ``Σ max(launches - kernels, 0)`` over the segments of the forward (:func:`segments`), and of
-    the backward as a whole: a host that has waited starts anew, with nothing launched ahead, so
-    that no segment makes up for another. Which ops end one is a trait: counts of tokens are copied
+    Over the segments of the forward (:func:`segments`), the largest of ``Σ launches up to an op -
+    Σ kernels before it``: a host that has waited starts anew, with nothing launched ahead, so that
+    the first op waits for its launches and no segment makes up for another. Of the backward as a
+    whole ``max(launches - kernels, 0)``. Which ops end one is a trait: counts of tokens are copied
     to the host before an exchange of unequal parts, and ``masked_select`` waits for the size of its
     result. Source: MoEAlltoAllTokenDispatcher and permute in
-    megatron/core/transformer/moe/token_dispatcher.py and moe_utils.py. Excludes the start of a
-    segment, where the first kernels run as they are launched, and an exchange beside another
-    micro-batch, whose kernels keep the device busy meanwhile.
+    megatron/core/transformer/moe/token_dispatcher.py and moe_utils.py. Excludes kernels of an op
+    that run while its others are launched, and an exchange beside another micro-batch, whose
+    kernels keep the device busy meanwhile.
     """
     forward = ZERO
     for part in parts:
-        lacking = sum(op_floor_s[place] for place in part) - sum(op_s[place] for place in part)
-        forward = forward + np.maximum(lacking, 0.0)
+        launched = ran = waited = ZERO
+        for place in part:
+            launched = launched + op_floor_s[place]
+            waited = np.maximum(waited, launched - ran)
+            ran = ran + op_s[place]
+        forward = forward + waited
     return forward, np.maximum(backward_floor_s - backward_s, 0.0), forward
 
 
@@ -243,7 +246,7 @@ def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: Strateg
         segmented_waits_s,
         paired_launch_pace,
         launch_floors_s,
-        host_kernels,
+        on_hosts_of,
         module_hooks_s,
         op_floors_s,
         router_launches_s,

@@ -7,8 +7,14 @@ from functools import partial
 import numpy as np
 
 from planner.cost.attention_kernels import flash_attention_backward_s, flash_attention_forward_s
-from planner.cost.kernels import element_wise_s, gemm_backward_s, gemm_s, tiny_kernels_s
-from planner.cost.launches import host_kernels, host_waits, layer_waits_s
+from planner.cost.kernels import (
+    CAST_BYTES,
+    element_wise_s,
+    gemm_backward_s,
+    gemm_s,
+    permutation_pace,
+)
+from planner.cost.launches import host_waits, layer_waits_s, on_hosts_of
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s, exchange_start_s
 from planner.cost.overlap import (
     exposed_all_to_all_s,
@@ -171,13 +177,22 @@ def all_exposed(seconds: Array) -> Duration:
     return Duration(busy_s=seconds, exposed_s=seconds)
 
 
-def op_precision(op: Op, job: JobSpec, kernels: KernelTraits) -> Precision:
-    """fp8 only where weights meet activations and the recipe does not keep 16 bits."""
+def op_precisions(
+    op: Op, job: JobSpec, kernels: KernelTraits
+) -> tuple[tuple[Precision, float], ...]:
+    """Precisions of an op's products, each with the share of the layers that take it.
+
+    fp8 only where weights meet activations and the recipe does not keep 16 bits.
+    """
     in_16_bit = op.runs_in_16_bit or kernels.products_in_16_bit == (
         "experts" if op.is_expert else "linears"
     )
     in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not in_16_bit
-    return job.precision if in_fp8 or job.precision in ("fp16", *FULL_PRECISIONS) else "bf16"
+    if not in_fp8 and job.precision not in ("fp16", *FULL_PRECISIONS):
+        return (("bf16", 1.0),)
+    kept = kernels.layers_in_16_bit_fraction * (job.precision in CAST_BYTES)
+    both: tuple[tuple[Precision, float], ...] = ((job.precision, 1.0 - kept), ("bf16", kept))
+    return both if kept else both[:1]
 
 
 def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
@@ -207,6 +222,8 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     kernels, accelerator = setting.traits.kernels, setting.cluster.accelerator
     traffic = op.backward_bytes if backward else op.forward_bytes
     traffic = traffic * kernels.memory_bound_multiplier
+    if op.is_permutation:
+        traffic = traffic * permutation_pace(kernels.permutation_slowdown, accelerator)
     whole_s: GemmPrice = gemm_s
     chunk_s: GemmPrice = gemm_s
     if backward:
@@ -214,10 +231,16 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
         inside_bytes = product_gradient_bytes(setting.traits)
         whole_s = partial(gemm_backward_s, weight_gradient_bytes=inside_bytes)
         chunk_s = gemm_backward_s
-    moving_s = element_wise_s(traffic, accelerator) + tiny_kernels_s(op.tiny_kernels[backward])
+    moving_s = element_wise_s(traffic, accelerator, op.tiny_kernels[backward])
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    precision = op_precision(op, setting.job, kernels)
-    gemm_time = ZERO + sum(whole_s(gemm, accelerator, precision) for gemm in op.gemms)
+    parts = op_precisions(op, setting.job, kernels)
+
+    def products_s(gemms: tuple[Gemm, ...], price: GemmPrice) -> Array:
+        return ZERO + sum(
+            share * price(gemm, accelerator, each) for gemm in gemms for each, share in parts
+        )
+
+    gemm_time = products_s(op.gemms, whole_s)
     if kernel == "attention":
         gemm_time = gemm_time / kernels.attention_rate_fraction
     if op.is_expert:
@@ -225,8 +248,8 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     chunk_time = ZERO
     if setting.traits.overlap.tensor_parallel_overlap == "ring":
         tp = setting.strategy.tp
-        chunks = [replace(gemm, m=gemm.m / tp) for gemm in op.gemms]
-        chunk_time = ZERO + sum(chunk_s(gemm, accelerator, precision) for gemm in chunks)
+        chunks = tuple(replace(gemm, m=gemm.m / tp) for gemm in op.gemms)
+        chunk_time = products_s(chunks, chunk_s)
     items = {kernel: all_exposed(gemm_time), "memory_bound": all_exposed(moving_s)}
     if op.attention:
         attention_s = flash_attention_backward_s if backward else flash_attention_forward_s
@@ -251,6 +274,7 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     also=(
         exchange_op,
         sorting_traffic,
+        permutation_pace,
         exchange_start_s,
         exposed_all_to_all_s,
         *COLLECTIVE_FORMULAS,
@@ -300,8 +324,7 @@ def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses
     """
     found = dict[str, TimeItems]()
     total = sum(kind.num_layers for kind in kinds)
-    kernels, pace = setting.traits.kernels, setting.cluster.node.launch_factor
-    on_host = replace(setting.traits, kernels=host_kernels(kernels, setting.job.precision, pace))
+    on_host = on_hosts_of(setting.traits, setting.job.precision, setting.cluster.node)
     for kind in kinds:
         priced = [(op, op_items(op, setting)) for op in kind.ops]
         forward = add_items(*(items for _, items in priced))

@@ -8,7 +8,7 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.kernels import gemm_weight_gradient_s, memory_bound_s
 from planner.cost.layer import distinct_shapes, layer_shape, timed_shape
-from planner.cost.layer_time import op_precision, product_gradient_bytes
+from planner.cost.layer_time import op_precisions, product_gradient_bytes
 from planner.layers.block import layer_groups
 from planner.layers.op import ZERO
 from planner.schedules import dualpipe, zero_bubble
@@ -38,9 +38,9 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     accelerator, kernels = context.cluster.accelerator, context.traits.kernels
     inside_bytes, total = product_gradient_bytes(context.traits), ZERO
     for op, share in ((op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops):
-        precision = op_precision(op, context.job, kernels)
         products = ZERO + sum(
-            gemm_weight_gradient_s(gemm, accelerator, precision, inside_bytes)
+            part * gemm_weight_gradient_s(gemm, accelerator, precision, inside_bytes)
+            for precision, part in op_precisions(op, context.job, kernels)
             for gemm in op.gemms
             if gemm.has_weight and not gemm.is_frozen
         )

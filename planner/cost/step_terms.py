@@ -127,19 +127,24 @@ def unoverlapped_all_to_all_s(parts: StageParameters) -> Array:
 @item(
     "time.step_overhead",
     title="per-step overhead",
-    inputs=("traits.overheads.step_overhead_s", "traits.overheads.node_step_overhead_s"),
+    inputs=(
+        "traits.overheads.step_overhead_s",
+        "traits.overheads.node_step_overhead_s",
+        "traits.overheads.step_growth_s",
+    ),
 )
 def _step_overhead_s(parts: StageParameters) -> Array:
     """Seconds per iteration that belong to no other item.
 
-    Constants of the framework profile: gradient norm and loss-scale checks, data loading,
-    logging; and, on several nodes, their small collectives and waiting for the last one.
+    Constants of the framework profile: gradient norm and loss-scale checks, data loading, logging;
+    on several nodes their small collectives and waiting, of N GPUs ``log2(N / 64)`` growths more.
     """
     context = parts.context
-    overheads = context.traits.overheads
-    beyond = parts.strategy.num_gpus > context.cluster.node.num_accelerators
+    overheads, num_gpus = context.traits.overheads, parts.strategy.num_gpus
+    beyond = num_gpus > context.cluster.node.num_accelerators
     further = np.where(beyond, overheads.node_step_overhead_s, 0.0)
-    return overheads.step_overhead_s + further
+    doublings = np.log2(np.maximum(num_gpus / 64.0, 1.0))
+    return overheads.step_overhead_s + further + overheads.step_growth_s * doublings
 
 
 def _step_gradient_s(context: Context, strategy: StrategyColumns) -> Array:

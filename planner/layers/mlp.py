@@ -136,6 +136,7 @@ def exchange_op(
         name=name,
         forward_bytes=elements * forward_bytes / 2.0,
         backward_bytes=elements * backward_bytes / 2.0,
+        is_permutation=not traits.dispatch_permutes,
         comms=((exchange, *forward), (exchange, *backward)),
     )
 
@@ -143,15 +144,14 @@ def exchange_op(
 def sorting_traffic(shape: LayerShape, traits: KernelTraits) -> tuple[Array, Array]:
     """Bytes per pair and hidden element to sort tokens by expert and back, forward and backward.
 
-    ``slowdown (sorting · sent + chunk_sorting · received)``. A plain all-to-all sorts where tokens
-    come from (over :func:`dispatched_token_fraction`), and its chunks beside the experts (over
-    :func:`kept_token_fraction`); deduplicating dispatchers sort there alone. The slowdown is 1 for
-    dispatchers that sort in kernels of their own. Source: the traits, counted in the frameworks'
-    dispatchers.
+    ``sorting · sent + chunk_sorting · received``. A plain all-to-all sorts where tokens come from
+    (over :func:`dispatched_token_fraction`), and its chunks beside the experts (over
+    :func:`kept_token_fraction`); deduplicating dispatchers sort there alone. Source: the traits,
+    counted in the frameworks' dispatchers.
     """
-    pace = (1.0 if traits.dispatch_permutes else traits.permutation_slowdown) * shape.wideness
-    sent = pace * (0.0 if traits.deduplicated_dispatch else dispatched_token_fraction(traits))
-    received = pace * kept_token_fraction(shape, traits)
+    plain = shape.wideness * (not traits.deduplicated_dispatch)
+    sent = plain * dispatched_token_fraction(traits)
+    received = shape.wideness * kept_token_fraction(shape, traits)
     return (
         traits.sorting_forward_bytes * sent + traits.chunk_sorting_forward_bytes * received,
         traits.sorting_backward_bytes * sent + traits.chunk_sorting_backward_bytes * received,

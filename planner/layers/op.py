@@ -228,6 +228,7 @@ class Op:
     traffic."""
     has_own_kernels: bool = False
     """True if the op's own kernels are all that move its traffic, whatever the framework has."""
+    is_permutation: bool = False  # Its traffic is that of the framework's kernels that sort tokens
     saved: tuple[SavedTensor, ...] = ()  # Activations kept for backward
     runs_in_16_bit: bool = False  # Kept in bf16 under fp8 training (vocabulary head, router)
     selective_fraction: Array | float = 0.0

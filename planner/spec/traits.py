@@ -126,7 +126,7 @@ class KernelTraits:
     # FSDP2's separate ones.
     unit_copies: UnitCopies
     deduplicated_dispatch: bool  # a token goes once to each remote domain (DeepEP, HybridEP)
-    permutation_slowdown: float  # of kernels that sort tokens by expert, over the others
+    permutation_slowdown: float  # of kernels that sort tokens by expert, on B200, over the others
     sorting_forward_bytes: float  # per pair and hidden element, to sort, weigh and put back
     sorting_backward_bytes: float  # the same in backward
     chunk_sorting_forward_bytes: float  # per pair and hidden element, to sort beside the experts
@@ -139,6 +139,7 @@ class KernelTraits:
     grouped_rate_fraction: float  # of experts' grouped products over dense ones alike
     # GEMMs of a job in 8 or 4 bits that stay in 16: routed experts', or all others.
     products_in_16_bit: Literal["none", "experts", "linears"]
+    layers_in_16_bit_fraction: float  # of the layers of such a job, all of whose GEMMs stay in 16
     # Ranks that split an expert gather token-expert pairs after the exchange; else tokens, once for
     # all experts, before routing.
     gathers_expert_pairs: bool
@@ -268,6 +269,7 @@ class OverheadTraits:
     speed_variation_fraction: float  # of equal accelerators: deviation over mean
     step_overhead_s: float  # seconds of the rest: logging, host synchronisation, the data path
     node_step_overhead_s: float  # further seconds of a step on several nodes
+    step_growth_s: float  # the same per doubling of GPUs beyond 64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,6 +234,7 @@ class Runtime(_Part):
     expert_overlap: bool | None = None
     tp_overlap: bool | None = None
     products_in_16_bit: Literal["experts", "linears"] | None = None
+    layers_in_16_bit_fraction: Annotated[float, Field(ge=0, le=1)] | None = None
     launch_blocking: bool = False
     """CUDA_LAUNCH_BLOCKING=1."""
     vocab_padding: Width | None = None

@@ -104,9 +104,10 @@ def to_setup(record: Record) -> Setup:
     notes = [f"{path} {value} as stated" for path, value in stated]
     if software.is_nearest:
         notes.append(f"{record.framework} priced as the nearest family, {software.framework}")
-    if kept := runtime.products_in_16_bit:
-        notes.append(f"{kept} in 16 bits as stated")
-        settings += (("kernels.products_in_16_bit", kept),)
+    kept = ("products_in_16_bit", "layers_in_16_bit_fraction")
+    settings += tuple(
+        (f"kernels.{each}", getattr(runtime, each)) for each in kept if getattr(runtime, each)
+    )
     if padding := runtime.vocab_padding:
         notes.append(f"vocabulary padded to a multiple of {padding} as stated")
         settings += (("support.vocab_padding", padding),)
@@ -133,6 +134,10 @@ def _runtime_notes(runtime: Runtime) -> list[str]:
     said = {
         "the host waits for every kernel": runtime.launch_blocking,
         "asynchronous tensor parallelism": runtime.tp_overlap,
+        f"{runtime.products_in_16_bit} in 16 bits": runtime.products_in_16_bit,
+        f"{runtime.layers_in_16_bit_fraction} of the layers in 16 bits": (
+            runtime.layers_in_16_bit_fraction
+        ),
         "expert all-to-all beside another micro-batch": runtime.expert_overlap,
         f"expert dispatcher {runtime.dispatcher}": runtime.dispatcher,
         f"experts with a capacity factor of {runtime.capacity_factor}": runtime.capacity_factor,

@@ -11,7 +11,9 @@ from contexts import columns_of, context_of, shape_of, with_traits
 from forward_flops import forward_flops
 from rank_parameters import rank_parameters
 
+from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
+from planner.cost.kernels import permutation_pace
 from planner.cost.layer import layer_costs
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import expert_shard_degree, shard_degree
@@ -101,16 +103,23 @@ def test_every_tensor_parallel_rank_sends_its_own_tokens(model: ModelSpec) -> No
         assert (gathered.axis, one(gathered.num_bytes)) == ("etp", 0.0)
 
 
-@pytest.mark.parametrize(("in_dispatch", "pace"), [(True, 1.0), (False, 3.5)])
-def test_tokens_are_sorted_at_the_pace_of_their_kernels(
-    model: ModelSpec, in_dispatch: bool, pace: float
+def test_tokens_are_sorted_by_the_dispatcher_or_by_kernels_of_the_framework(
+    model: ModelSpec,
 ) -> None:
     assert model.moe is not None
-    shape = shape_of(seq_len=SEQ_LEN, ep=8)
-    traits = replace(KERNELS, permutation_slowdown=3.5, dispatch_permutes=in_dispatch)
-    op = exchange_op("dispatch", model, model.moe, shape, traits)
-    passes = 2.0 if traits.deduplicated_dispatch else 3.5
-    assert one(op.forward_bytes) == passes * pace * SEQ_LEN * TOP_K * HIDDEN * 2
+    for in_dispatch in (True, False):
+        traits = replace(KERNELS, dispatch_permutes=in_dispatch)
+        op = exchange_op("dispatch", model, model.moe, shape_of(seq_len=SEQ_LEN, ep=8), traits)
+        passes = 2.0 if traits.deduplicated_dispatch else 3.5
+        assert one(op.forward_bytes) == passes * SEQ_LEN * TOP_K * HIDDEN * 2
+        assert op.is_permutation is not in_dispatch
+
+
+@pytest.mark.parametrize(("node", "pace"), [("dgx-b200", 3.5), ("dgx-h100", 1.64), ("dgx-2", 1.0)])
+def test_sorting_is_bound_by_multiprocessors(node: str, pace: float) -> None:
+    accelerator = load_cluster(f"1x{node}").node.accelerator
+    assert permutation_pace(3.5, accelerator) == pytest.approx(pace, rel=0.01)
+    assert permutation_pace(1.0, accelerator) == 1.0
 
 
 def test_passes_are_those_of_the_framework_both_ways(model: ModelSpec) -> None:

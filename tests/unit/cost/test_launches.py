@@ -10,12 +10,12 @@ from contexts import changed_traits, columns_of, context_of, small_model, with_t
 from planner.catalog.clusters import load_cluster
 from planner.cost.context import Context
 from planner.cost.launches import (
-    host_kernels,
     host_waits,
     launch_floors_s,
     launch_waits_s,
     layer_waits_s,
     module_hooks_s,
+    on_hosts_of,
     op_floors_s,
     paired_launch_pace,
     router_launches_s,
@@ -195,15 +195,14 @@ def test_a_wait_ends_a_segment_and_layers_follow_each_other() -> None:
 
 
 def test_a_host_that_waited_has_launched_nothing_ahead() -> None:
-    # Router and attention lack 1 s; the experts' surplus of 5 s and that of backward are no help.
+    # The first op of a segment waits for its launches; no segment's surplus helps another.
     op_s, floor_s = (np.array([[each] for each in row]) for row in ((1.0, 6.0), (2.0, 1.0)))
     backward = np.array([9.0]), np.array([1.0])
-    parts = ((0,), (1,))
-    found = segmented_waits_s(parts, op_s, floor_s, *backward)
-    assert [float(each[0]) for each in found] == [1.0, 0.0, 1.0]
-    # One wait a layer leaves the host ahead inside the forward.
+    found = segmented_waits_s(((0,), (1,)), op_s, floor_s, *backward)
+    assert [float(each[0]) for each in found] == [3.0, 0.0, 3.0]
+    # One wait a layer leaves the host ahead inside the forward: 2 s, then 2 + 1 - 1.
     together = segmented_waits_s(((0, 1),), op_s, floor_s, *backward)
-    assert [float(each[0]) for each in together] == [0.0, 0.0, 0.0]
+    assert [float(each[0]) for each in together] == [2.0, 0.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -213,11 +212,10 @@ def test_a_host_that_waited_has_launched_nothing_ahead() -> None:
 def test_a_slow_host_and_scales_per_block_make_launches_longer(
     precision: Precision, kept: Literal["none", "experts"], factor: float
 ) -> None:
-    kernels = replace(load_traits("megatron", "current").kernels, products_in_16_bit=kept)
-    slow = host_kernels(kernels, precision, 1.3)
-    assert slow.grouped_launch_s == pytest.approx(1.3 * factor * kernels.grouped_launch_s)
-    assert slow.launch_s == pytest.approx(1.3 * kernels.launch_s)
-    assert load_cluster("1xdgx-b300").node.launch_factor == 1.3
+    traits = changed_traits(load_traits("megatron"), kernels={"products_in_16_bit": kept})
+    slow = on_hosts_of(traits, precision, load_cluster("1xdgx-b300").node).kernels
+    assert slow.grouped_launch_s == pytest.approx(1.3 * factor * traits.kernels.grouped_launch_s)
+    assert slow.launch_s == pytest.approx(1.3 * traits.kernels.launch_s)
 
 
 def test_ops_share_a_layers_launches_as_partial_graphs_do() -> None:
