@@ -191,6 +191,8 @@ def _spell_runtime(runtime: Part, parallel: Part | None) -> None:
     for given, own in SETTINGS.items():
         if given in runtime:
             runtime.setdefault(own, runtime.pop(given))
+    if isinstance(several := runtime.get("dispatcher"), str):
+        runtime["dispatcher"] = several.partition("/")[0]  # on this hardware the first
     scope = runtime.pop("cuda_graph_scope", None)
     graphs = runtime.get("cuda_graph")
     if graphs == "none":
