@@ -147,8 +147,10 @@ def every_second_matmul(
         # 1 where the compiler reads what a collective made of the product.
         is_sent = 1.0 * (shape.ep > 1) if op.name == "expert_down" else ZERO
         for comm in op.comms[0]:
-            ranks = getattr(shape, comm.axis) if comm.collective == "reduce_scatter" else ONE
-            width = comm.num_bytes / (ranks * shape.num_tokens * shape.element_bytes)
+            # Of what is sent a rank gets its part of a sum; the busiest one its own tokens back.
+            parts = shape.busiest if op.name == "combine" else ONE
+            parts = getattr(shape, comm.axis) if comm.collective == "reduce_scatter" else parts
+            width = comm.num_bytes / (parts * shape.num_tokens * shape.element_bytes)
             result = shape.kept(f"{op.name}.{comm.collective}", width)
             if _is_any(result, module.keeps):
                 kept.append(result)

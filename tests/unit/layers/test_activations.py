@@ -123,6 +123,13 @@ def test_torchtitans_op_policy_keeps_every_second_matmul(
     assert {comm.collective for op in again for comm in op.comms[0]} <= {"all_gather", "all_reduce"}
 
 
+def test_the_busiest_rank_of_experts_gets_its_own_tokens_back() -> None:
+    shape = replace(shape_of(seq_len=8192, ep=8), imbalance_fraction=0.5)
+    (group,) = layer_groups(load_model("qwen3-30b-a3b"), shape, load_traits("torchtitan"))
+    kept = {one.name: float(one.num_bytes[0]) for op in group.ops for one in op.kept}
+    assert kept["dispatch.all_to_all"] == 1.5 * kept["combine.all_to_all"] == 1.5 * 8192 * 8 * 4096
+
+
 def test_a_compiler_casts_to_8_bits_again_in_backward() -> None:
     # Inputs of both norms, q, k, v, log-sum-exp, attention's output in 16 and 8 bits, gate and up;
     # under tensor parallelism what norms leave is gathered in 8 bits.
