@@ -113,16 +113,20 @@ def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
 def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Query, key and value projection, fused into one matmul.
 
-    Saved: the table's ``qkv`` section (rotated queries and keys, values). Queries may bring a gate
-    (Qwen3-Next), which is kept, and so is its product with the output of attention. Excludes the
-    gather of key/value heads that tp splits.
+    Saved: the table's ``qkv`` section (rotated queries and keys, values), and ``qk_norm`` where
+    they are normed. Queries may bring a gate (Qwen3-Next), which is kept, and so is its product
+    with the output of attention. Excludes the gather of key/value heads that tp splits.
     """
     gate = model.query_size * model.gated_attention / shape.tp
     width = (model.query_size + 2.0 * model.kv_size) / shape.tp + gate
     turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
     tokens = shape.num_tokens
     params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
-    gated = (shape.kept("qkv.gate", 2.0 * gate),) if model.gated_attention else ()
+    saved = saved_by("qkv", "qkv", model, shape, traits)
+    if model.qk_norm != "none":
+        saved += saved_by("qkv", "qk_norm", model, shape, traits)
+    if model.gated_attention:
+        saved += (shape.kept("qkv.gate", 2.0 * gate),)
     return (
         Op(
             name="qkv",
@@ -132,7 +136,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_forward_bytes),
             backward_bytes=tokens
             * (width * QKV_BACKWARD_BYTES + turned * traits.scaled_rotary_backward_bytes),
-            saved=saved_by("qkv", "qkv", model, shape, traits) + gated,
+            saved=saved,
             comms=tp_entry_comms(model, shape),
         ),
     )

@@ -92,7 +92,7 @@ def saved_by(
             count=exists[entry.when] * (entry.multiple * count),
         )
         for entry in traits.saved.entries(section)
-        if entry.when != "dropout" or traits.dropout
+        if entry.element_bytes and (entry.when != "dropout" or traits.dropout)
     )
 
 

@@ -147,7 +147,7 @@ def import_torchtitan() -> None:
 
 
 def titan_model(kind: str = "fused") -> Any:
-    """A model of one block; attention is scaled_dot_product_attention, without norms of heads."""
+    """A model of one block; attention is scaled_dot_product_attention."""
     from torchtitan.models import deepseek_v3, qwen3
     from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear, RMSNorm
     from torchtitan.models.common.attention import ScaledDotProductAttention
@@ -186,7 +186,7 @@ def titan_model(kind: str = "fused") -> Any:
             (layer,) = qwen3._build_qwen3_moe_layers(**given, **mixture, top_k=TOP_K)
         else:
             (layer,) = qwen3._build_qwen3_layers(**given, hidden_dim=FFN)
-        layer.attention.qk_norm = None
+        layer.attention.qk_norm = layer.attention.qk_norm if kind == "normed" else None
     layer.attention.inner_attention = ScaledDotProductAttention.Config()
     config = cls.Config(
         dim=HIDDEN,

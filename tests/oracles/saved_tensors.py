@@ -39,7 +39,7 @@ VOCAB = 1024
 # Blocks of torchtitan, how they run, and whether they are checkpointed by operation.
 TITAN = (
     *(("fused", way, "") for way in ("unfused_norms", "eager", "compiled", "eager_tp4")),
-    *(("latent_query", way, "") for way in ("eager", "compiled")),
+    *((kind, way, "") for kind in ("normed", "latent_query") for way in ("eager", "compiled")),
     *(("mixture", "compiled", ""), ("latent_mixture", "eager", "")),
     *(
         (kind, way, "selective")

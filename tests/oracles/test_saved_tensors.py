@@ -66,6 +66,7 @@ LATENT = replace(LLAMA, num_kv_heads=sizes.NUM_HEADS, mla=MLA)
 PLAIN_LATENT = replace(LATENT, mla=replace(MLA, q_lora_rank=0))
 SHARED = replace(MOE, shared_ffn_size=2 * sizes.EXPERT_FFN)
 TITAN_MODELS = {
+    "normed": replace(LLAMA, qk_norm="head"),
     "mixture": MIXTURE,
     "latent": PLAIN_LATENT,
     "latent_query": LATENT,
@@ -261,8 +262,10 @@ def left_out(storage: SavedStorage) -> str:
     """Why the tables do not count a storage; empty if they must."""
     if storage.shape[1:3] == [1, 1]:
         return "rotary table of a layer, whatever the micro-batch"
-    if storage.shape[-1] == 1 and storage.num_elements <= sizes.NUM_TOKENS:
-        return "one number per token: statistics of a norm, sum of a token's weights"
+    if storage.shape[-1] == 1 and (
+        storage.num_elements <= sizes.NUM_TOKENS or len(storage.shape) > 3
+    ):
+        return "one number per token or head: statistics of a norm, sum of a token's weights"
     if storage.shape in ([sizes.NUM_EXPERTS], [1, sizes.NUM_EXPERTS]):
         return "one number per expert"
     if sorted(storage.shape) == [sizes.NUM_EXPERTS, sizes.HIDDEN]:
