@@ -40,7 +40,7 @@ def test_where_gradients_are_not_scattered_stage_1_pays_an_all_reduce_and_the_ga
 def test_stage_2_then_all_reduces_behind_every_micro_batch_and_stage_3_scatters_all_the_same() -> (
     None
 ):
-    plain = context_of(framework="deepspeed", cluster="8xdgx-h100")
+    plain = context_of(framework="deepspeed", cluster="8xdgx-h100", model="llama3-70b")
     columns = columns_of(dp=64, zero_stage=[2, 3])
     scattered, reduced = (
         stage_parameters(with_states(plain, scatters_gradients=scatters), columns).dp
