@@ -38,9 +38,9 @@ from planner.formats.format import (
 )
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.format import settings_of
-from planner.formats.megatron.mapping import SCHEDULE, decisions_of, edits, left_open, split_of
+from planner.formats.megatron.mapping import SCHEDULE, decisions_of, edits, left_open, with_layers
 from planner.formats.megatron.model import SIZES
-from planner.formats.megatron.options import ETP, LAYERS, options_by_dest
+from planner.formats.megatron.options import ETP, options_by_dest
 from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_of
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import Settings, as_whole, decided, model_named
@@ -54,7 +54,6 @@ from planner.formats.shell.launch import (
     processes,
 )
 from planner.formats.shell.word import Command, Word
-from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Training
 from planner.spelling import alike, did_you_mean
@@ -163,15 +162,6 @@ def read(source: SourceText) -> ParsedConfig:
         left_open=left_open(by_option) | open_processes(launched),
         named_model=model_named(recipe, Located(key=mapping.NAMED)) if recipe else None,
     )
-
-
-def of_model(reading: ParsedConfig, model: ModelSpec) -> ParsedConfig:
-    """The reading where the number of layers is the model's, and not the recipe's."""
-    options = mapping.as_options(reading.settings)
-    if LAYERS in options or "pp" in reading.left_open:
-        return reading
-    split = split_of(options, model.num_layers)
-    return replace(reading, decisions={**reading.decisions, **split})
 
 
 def _of_recipe(recipe: str, settings: Mapping[str, Located]) -> dict[str, Located]:
@@ -410,7 +400,9 @@ FORMAT = Format(
     rules=tuple(_in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED.split()),
     write_into=write_into,
     problems=mapping.problems,
-    of_model=of_model,
+    of_model=lambda reading, model: with_layers(
+        reading, mapping.as_options(reading.settings), model
+    ),
     trains=("full", "lora"),
     support={"megatron": {"schedules": (SCHEDULE,)}},
 )

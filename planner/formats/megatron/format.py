@@ -43,6 +43,7 @@ from planner.formats.megatron.mapping import (
     edits,
     left_open,
     problems,
+    with_layers,
 )
 from planner.formats.megatron.model import described
 from planner.formats.megatron.options import (
@@ -405,5 +406,6 @@ FORMAT = Format(
     rules=RULES,
     write_into=write_into,
     problems=problems,
+    of_model=lambda reading, model: with_layers(reading, reading.settings, model),
     support={"megatron": {"schedules": (SCHEDULE,)}},
 )

@@ -3,7 +3,7 @@
 Sources: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from planner.formats.decision import (
     unless,
     wrong_profile,
 )
-from planner.formats.format import ALL, DECISIONS, Located, PerChunk
+from planner.formats.format import ALL, DECISIONS, Located, ParsedConfig, PerChunk
 from planner.formats.megatron.model import SIZES, shape_choices, shape_reasons
 from planner.formats.megatron.options import (
     BATCH,
@@ -69,6 +69,7 @@ from planner.formats.megatron.states import (
 from planner.formats.rules import Refused
 from planner.formats.settings import Settings, flag, given
 from planner.schedules.closed_form import chunk_layers
+from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 SCHEDULE = "1f1b"
@@ -382,11 +383,16 @@ def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[st
     return found
 
 
-def split_of(settings: Settings, num_layers: int) -> dict[str, Located]:
-    """What a file that leaves the number of layers open decides of so many."""
-    whole_model = {**settings, LAYERS: Located(value=num_layers, key=LAYERS)}
+def with_layers(
+    reading: ParsedConfig, options: Mapping[str, Located], model: ModelSpec
+) -> ParsedConfig:
+    """The reading with the stages of a model whose number of layers the options leave open."""
+    if LAYERS in options or "pp" in reading.left_open:
+        return reading
+    whole_model = {**options, LAYERS: Located(value=model.num_layers, key=LAYERS)}
     rows = [row for row in ROWS if {"vpp", "recompute_modules"} & {*row.names}]
-    return decided_in(rows, whole_model)
+    split = decided_in(rows, whole_model)
+    return replace(reading, decisions={**reading.decisions, **split})
 
 
 def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[str, Any]:
