@@ -95,7 +95,8 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
         # 16 bits, and norms keep fp32 anyway.
         saved = saved.in_32_bits(("mlp", "backward"))
     kernels = replace(traits.kernels, saved=saved, widens_stream=widens_stream)
-    support = replace(traits.support, zero_stages=traits.support.frozen_zero_stages)
+    stages = traits.support.frozen_zero_stages or traits.support.zero_stages
+    support = replace(traits.support, zero_stages=stages)
     return replace(traits, training=training, kernels=kernels, support=support)
 
 

@@ -15,6 +15,7 @@ from planner.answers.base import Deadline, Plan
 from planner.answers.layout import short_layout
 from planner.answers.plan import searched
 from planner.documents.tree import load_yaml
+from planner.query.options import OPTIONS
 from planner.query.query import Query
 from planner.query.resolve import resolve
 
@@ -25,7 +26,7 @@ LEAST_ACCEPTED_FRACTION = 0.7  # 0.9 is aimed at; most others are mixtures and t
 KNOWN = (
     "kimi-k2 256xhgx-h800",  # tp 2, where the published run has none
     "opt-175b 124xazure-nd-a100-v4",  # weights over 992 ranks
-    "llama3.1-8b 1xpcie-8x-l40s --framework deepspeed",  # AutoTP over PCIe
+    "llama3.1-8b 1xpcie-8x-l40s --train lora",  # cp 2 over PCIe, where checkpointing is usual
 )
 MOST_OF_A_PART = 0.5  # of layers recomputed whole
 COHERENT_BYTES_PER_S = 100e9  # of a link to the host; PCIe 5.0 x16 has 63
@@ -57,8 +58,12 @@ class First:
     @cached_property
     def query(self) -> Query:
         model, cluster, *words = shlex.split(self.asked["question"])
-        names = (flag.removeprefix("--").replace("-", "_") for flag in words[::2])
-        return Query.of(model, cluster, **dict(zip(names, words[1::2], strict=True)))
+        names = {option.flag: name for name, option in OPTIONS.items()}
+        said: dict[str, list[str]] = {}
+        for flag, value in zip(words[::2], words[1::2], strict=True):
+            said.setdefault(names[flag], []).append(value)
+        given = {name: each if OPTIONS[name].many else each[0] for name, each in said.items()}
+        return Query.of(model, cluster, **given)
 
     @cached_property
     def plan(self) -> Plan | None:
