@@ -65,8 +65,6 @@ class StageModel(Rowed):
     first_static_bytes: Array
     last_static_bytes: Array
     saved_bytes: Array  # Per layer and micro-batch in flight, under no policy
-    uneven_stages: bool
-    """Stages, and chunks of interleaved stages, may hold different numbers of layers."""
     num_mtp_layers: int
     """Multi-token prediction layers on the stage of the head; their costs are the head's."""
     num_leading: int

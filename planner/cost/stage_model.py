@@ -64,7 +64,6 @@ def stage_model(
         first_static_bytes=memory("first"),
         last_static_bytes=memory("last"),
         saved_bytes=saved,
-        uneven_stages=context.traits.support.uneven_stages,
         num_mtp_layers=context.job.mtp_layers,
         num_leading=costs.num_leading,
         lead_saved_bytes=costs.at(costs.lead.saved_bytes) - saved,

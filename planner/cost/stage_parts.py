@@ -161,14 +161,14 @@ def stage_parameters(
     vocab = costs.at(costs.vocab_params)
     last_params = last_params + np.where(strategy.head_stage > 0, copies * vocab, 0.0)
     states = context.traits.states
-    shards = shard_degree(strategy, states)
-    expert_shards = expert_shard_degree(strategy, states)
+    shards = shard_degree(strategy)
+    expert_shards = expert_shard_degree(strategy)
     if context.model.moe and states.splits_experts_by_number:
         expert_shards = np.minimum(expert_shards, context.model.moe.num_experts / strategy.ep)
     fraction = expert / params
     frozen = costs.at(costs.body.frozen_bytes) / FROZEN_BYTES
     sharded = strategy.zero_stage >= 1
-    axis = "dp_shard_cp" if states.sharded_over_cp else "dp_shard"
+    axis = "dp_shard_cp"
     ends_dp, layer_dp = _data_parallel(context, strategy, axis, params, frozen, fraction)
     domain_shards: Array | float = 1.0
     if states.zero3_secondary_weight_bytes:

@@ -44,19 +44,18 @@ def offloaded_fraction(strategy: StrategyColumns) -> Array:
     return offloads(strategy, "optimizer") * strategy.offload_percent / 100.0
 
 
-def shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
-    """Ranks over which ZeRO shards: dp / dp_replicate, times cp where the framework merges them."""
-    merged = np.where(traits.sharded_over_cp, ranks_of_sequence(vars(strategy)), 1)
-    return strategy.dp / strategy.dp_replicate * merged
+def shard_degree(strategy: StrategyColumns) -> Array:
+    """Ranks over which ZeRO shards: dp / dp_replicate times cp, as every framework merges them."""
+    return np.asarray(strategy.dp / strategy.dp_replicate * ranks_of_sequence(vars(strategy)))
 
 
-def expert_shard_degree(strategy: StrategyColumns, traits: StateTraits) -> Array:
+def expert_shard_degree(strategy: StrategyColumns) -> Array:
     """Ranks over which ZeRO shards experts: those of :func:`shard_degree`, times tp / (etp · ep).
 
     The ranks of a stage that hold the same part of the same experts, inside one replica of the
     sharding group; at least 1.
     """
-    shards = shard_degree(strategy, traits) * strategy.tp / (strategy.etp * strategy.ep)
+    shards = shard_degree(strategy) * strategy.tp / (strategy.etp * strategy.ep)
     return np.maximum(shards, 1.0)
 
 

@@ -82,7 +82,6 @@ def extent_of(axis: str, strategy: StrategyColumns) -> tuple[Array, Array]:
         "dp_replicate": (strategy.dp_replicate, inside * shard),
         "dp_shard": (shard, inside),
         "dp_shard_cp": (shard * cut, inside // cut),
-        "expert_dp_shard": (np.maximum(alike // cut // whole, 1), expert * strategy.ep * cut),
         "expert_dp_shard_cp": (np.maximum(alike // whole, 1), expert * strategy.ep),
     }
     return extents[axis]

@@ -119,12 +119,11 @@ class _Sharding:
         """Groups, and the share of the parameters on each."""
         context = self.subject.context
         parts = self.subject.parts
-        axis = "dp_shard_cp" if context.traits.states.sharded_over_cp else "dp_shard"
         if not (context.model.moe and self.is_layer):
-            return {axis: 1.0}
+            return {"dp_shard_cp": 1.0}
         expert_params = parts.costs.at(parts.costs.expert_params)
         expert = float((expert_params / parts.params)[0])
-        return {axis: 1.0 - expert, f"expert_{axis}": expert}
+        return {"dp_shard_cp": 1.0 - expert, "expert_dp_shard_cp": expert}
 
     def gathers(self, item: str, elements: float, element_bytes: float) -> Iterable[Message]:
         """All-gather so many elements, as a rank holds them when they are whole."""

@@ -312,7 +312,7 @@ class Neighborhood:
         rows = np.broadcast_to(layers, (len(model), len(layers)))
         chosen = np.broadcast_to(counts[:, None, :], (len(counts), *rows.shape))
         legal = np.asarray(fits_chunks(rows, strategy.vpp))
-        must_be_equal = has_equal_chunks(strategy, uneven_stages=model.uneven_stages)
+        must_be_equal = has_equal_chunks(strategy)
         is_equal = (layers == layers[0]).all() & (layers[0] % strategy.vpp == 0)
         legal = np.where(must_be_equal, is_equal, legal) & model.fits(rows, chosen)
         if counts[POLICIES.index("offloaded")].any():

@@ -50,7 +50,6 @@ class StateTraits:
     scatters_gradients: bool  # false: stages 1 and 2 all-reduce whole gradients all the same
     broadcasts_weights: bool  # from one rank after the other; otherwise they are gathered
     fp8_gathered_weight_bytes: float  # of weights gathered under stage 3 in fp8 training
-    sharded_over_cp: bool  # the sharding group is dp x cp rather than dp
     gradients_made_in_backward: bool  # none exist before an iteration's first backward
     step_temporary_bytes: float  # per owned parameter while the optimizer steps
     optimizer_state_fraction: float  # of the usual ones: half where their type is 16-bit
@@ -330,7 +329,6 @@ class SupportTraits:
     # every (virtual) stage, recomputed in full or offloaded; or each by itself.
     policy_scope: Literal["model", "chunks", "layers"]
     sequence_parallel_required: bool  # tensor parallelism always splits norms and residuals too
-    uneven_stages: bool  # stages may hold different numbers of layers
     vocab_padding: int  # vocabulary is padded to a multiple of this times tp (1: no padding)
     placements: tuple[str, ...]  # orders of the axes, innermost first; the usual one first
     # Switches that take less memory, cheapest first, as ``--set`` takes them, blanks between.

@@ -123,7 +123,7 @@ def is_regular(layers: np.ndarray) -> np.ndarray:
 def needs_equal_chunks(model: StageModel) -> np.ndarray:
     """Only interleaved 1F1B, where the framework takes a layout, has uneven chunks."""
     is_1f1b = model.strategy.schedule == SCHEDULES.index("1f1b")
-    return (model.strategy.vpp > 1) & ~(is_1f1b & model.uneven_stages)
+    return (model.strategy.vpp > 1) & ~is_1f1b
 
 
 @dataclass(frozen=True)

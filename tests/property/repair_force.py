@@ -184,7 +184,7 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     layers, counts = all_splits(context.model.num_blocks, pp, (True, True, offers))
     many = model.take(np.zeros(len(layers), dtype=int))
     legal = np.asarray(fits_chunks(layers, many.strategy.vpp))
-    if has_equal_chunks(one, uneven_stages=context.traits.support.uneven_stages)[0]:
+    if has_equal_chunks(one)[0]:
         legal = (layers == layers[:, :1]).all(axis=1) & (layers[:, 0] % vpp == 0)
     legal &= many.fits(layers, counts)
     if other:

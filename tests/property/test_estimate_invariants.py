@@ -203,7 +203,7 @@ def test_more_shards_and_higher_stages_never_add_bytes(pick: Pick, dp: int) -> N
     def device(stage: int, num_shards: int) -> float:
         num_ranks = num_shards * strategy.dp_replicate
         columns = replace(strategy, zero_stage=stage, dp=num_ranks, pp=1).columns()
-        states = state_bytes(columns, traits.states, shard_degree(columns, traits.states))
+        states = state_bytes(columns, traits.states, shard_degree(columns))
         return float((states.device + states.host)[0])
 
     for stage in offered:

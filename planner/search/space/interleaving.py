@@ -14,11 +14,8 @@ from planner.spec.strategy import SCHEDULES, StrategyColumns
 from planner.units import Array, Mask
 
 
-def has_equal_chunks(strategy: StrategyColumns, *, uneven_stages: bool) -> Mask:
-    """Rows with one split only: equal chunks, and stages where a framework has no others."""
-    if not uneven_stages:
-        return np.asarray(strategy.pp * strategy.vpp > 1)
-    # Closed forms of other schedules are for equal chunks.
+def has_equal_chunks(strategy: StrategyColumns) -> Mask:
+    """Rows with one split only, of equal chunks: the closed forms of other schedules are of those."""
     return np.asarray((strategy.vpp > 1) & (strategy.schedule != SCHEDULES.index("1f1b")))
 
 
@@ -55,9 +52,7 @@ def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -
     return np.where(uneven, legal, num_layers % (pp * vpp) == 0)
 
 
-def range_at(
-    strategy: StrategyColumns, num_layers: int, stages: Array, *, uneven_stages: bool
-) -> tuple[Array, Array]:
+def range_at(strategy: StrategyColumns, num_layers: int, stages: Array) -> tuple[Array, Array]:
     """Fewest and most layers of the given stages, whatever the others hold; 1 x P or C x P.
 
     Rows may have fewer stages than columns; what is beyond holds none.
@@ -70,7 +65,7 @@ def range_at(
     interleaved = vpp > 1
     fewest = np.where(interleaved, np.where(is_end, full - size, vpp), 1.0)
     most = np.where(interleaved, full, num_layers - pp + 1.0)
-    equal = has_equal_chunks(strategy, uneven_stages=uneven_stages)[:, None]
+    equal = has_equal_chunks(strategy)[:, None]
     inside = stages < pp
     fewest = np.where(equal, num_layers / pp, fewest) * inside
     return fewest, np.where(equal, num_layers / pp, most) * inside

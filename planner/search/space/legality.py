@@ -83,15 +83,14 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
             offered_by="framework",
         )
     if len(layers) == strategy.pp > 1 and strategy.vpp > 1:
-        yield from _chunk_violations(context, strategy)
+        yield from _chunk_violations(strategy)
 
 
-def _chunk_violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
+def _chunk_violations(strategy: Strategy) -> Iterator[Violation]:
     layers = np.array([strategy.layers_per_stage], dtype=float)
     columns = strategy.columns()
-    uneven = context.traits.support.uneven_stages
     text = ""
-    if has_equal_chunks(columns, uneven_stages=uneven)[0]:
+    if has_equal_chunks(columns)[0]:
         if len(set(strategy.layers_per_stage)) > 1 or strategy.layers_per_stage[0] % strategy.vpp:
             text = "this schedule needs equal chunks on all stages"
     elif not fits_chunks(layers, columns.vpp)[0]:

@@ -225,18 +225,16 @@ def schedule_fits_chunks(_: Context, columns: Columns) -> Clauses:
 def layers_fill_chunks(context: Context, columns: Columns) -> Clauses:
     """Interleaving needs several stages and a layer in every chunk, but one at either end.
 
-    Zero-bubble schedules need equal chunks, frameworks without uneven stages equal stages too.
+    Zero-bubble schedules need equal chunks.
     """
-    can = context.traits.support.uneven_stages
     num_layers, pp, vpp = context.model.num_blocks, columns["pp"], columns["vpp"]
-    uneven = is_schedule(columns, "1f1b") & can
+    uneven = is_schedule(columns, "1f1b")
     fit = chunks_fit(num_layers, pp, vpp, uneven=uneven)
-    legal = np.where(vpp == 1, can | (num_layers % pp == 0), fit)
+    legal = (vpp == 1) | fit
     unfilled = "{model.num_blocks} layers do not fill pp {pp} x vpp {vpp} = {chunks} chunks"
-    equal = f"{unfilled}, which must be equal" + ("" if can else " under {software}")
     return {
         "vpp {vpp} with pp 1: interleaving needs several stages": (vpp == 1) | (pp > 1),
-        equal: legal | uneven,
+        f"{unfilled}, which must be equal": legal | uneven,
         f"{unfilled} of {{chunk_layers}}, of which the end stages may lack one": legal,
     }
 

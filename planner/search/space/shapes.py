@@ -147,7 +147,7 @@ def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array
     """Bytes on the device per parameter, dense and of experts; never too many."""
     traits, optimizer = context.traits.states, context.traits.optimizer
     mean = mean_states(context.model, optimizer).layer
-    shards = (shard_degree(strategy, traits), expert_shard_degree(strategy, traits))
+    shards = (shard_degree(strategy), expert_shard_degree(strategy))
     dense, expert = (
         state_bytes(strategy, traits, number, mean, optimizer.master_bytes, 2.0**40).device
         for number in shards

@@ -197,10 +197,8 @@ def dimension_values(
         most_tp = cluster.num_accelerators
     tensor_parallel = {d for d in divisors(model.num_heads) if d <= most_tp} | {1, 2, 4, 8}
     splits = {*narrowing.values.get("tp", tensor_parallel)}
-    # Any number of chunks per stage, where they may differ, else divisors of the layers.
+    # Any number of chunks per stage: they may differ.
     chunks = list(range(1, model.num_blocks + 1))
-    if not support.uneven_stages:
-        chunks = divisors(model.num_blocks)
     data_parallel = [d for d in divisors(context.job.global_batch) if d <= cluster.num_accelerators]
     found: dict[str, Sequence[int]] = {
         "tp": sorted(tensor_parallel),

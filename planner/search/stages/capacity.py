@@ -54,7 +54,7 @@ def layer_ranges(model: StageModel, stages: Array) -> tuple[Array, Array]:
     some of one chunk, so it holds ``(v - 1) k + N`` or more, others ``v N``.
     """
     strategy = model.strategy
-    fewest, most = range_at(strategy, model.num_layers, stages, uneven_stages=model.uneven_stages)
+    fewest, most = range_at(strategy, model.num_layers, stages)
     least = model.least_chunk_layers[:, None]
     if least.any():
         pp = strategy.pp[:, None] * 1.0

@@ -40,7 +40,7 @@ def solve_cells(
         for stage in chosen
     ]
     problem.add(cp_model.LinearExpr.sum(layers) == model.num_layers)
-    may_differ = ~has_equal_chunks(model.strategy, uneven_stages=model.uneven_stages)
+    may_differ = ~has_equal_chunks(model.strategy)
     if (may_differ & (model.strategy.vpp > 1))[0]:
         # One stage has full chunks; what else fits_chunks asks is in the table's range.
         full = max_chunk_layers(model.num_layers, model.strategy.pp, model.strategy.vpp)[0]

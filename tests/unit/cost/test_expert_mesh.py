@@ -160,15 +160,14 @@ def test_tokens_are_gathered_where_pairs_are_not(model: ModelSpec) -> None:
 
 def test_states_of_experts_are_sharded_over_their_replicas(recipe: StrategyColumns) -> None:
     context = context_of(model="qwen3-235b-a22b", cluster="32xdgx-h100", seq_len=SEQ_LEN)
-    states = context.traits.states
     # 6 + 12 / 1 for experts (fp32 master and moments), 6 + 12 / 16 for the rest.
-    assert (one(shard_degree(recipe, states)), one(expert_shard_degree(recipe, states))) == (16, 1)
+    assert (one(shard_degree(recipe)), one(expert_shard_degree(recipe))) == (16, 1)
     # Half the experts' ranks: every expert twice.
     twice = columns_of(tp=2, pp=8, dp=16, ep=16, etp=1, sequence_parallel=1, zero_stage=1)
-    assert one(expert_shard_degree(twice, states)) == 2
+    assert one(expert_shard_degree(twice)) == 2
     # Two replicas of the sharding group: 16 ranks each, experts once in each.
     hybrid = columns_of(tp=2, dp=16, ep=16, etp=1, dp_replicate=2, zero_stage=1)
-    assert one(expert_shard_degree(hybrid, states)) == 1
+    assert one(expert_shard_degree(hybrid)) == 1
     parts = stage_parameters(context, recipe)
     assert one(parts.states.optimizer) * 16 == one(parts.expert_states.optimizer)
 

@@ -45,7 +45,6 @@ ZERO_PAPER = StateTraits(
     scatters_gradients=True,
     broadcasts_weights=False,
     fp8_gathered_weight_bytes=2,
-    sharded_over_cp=False,
     reduces_every_micro_batch=True,
     zero3_reshards_under_pp=True,
     zero3_gathered_layers=2,
@@ -62,7 +61,7 @@ ZERO_PAPER = StateTraits(
 
 
 def total_per_param(traits: StateTraits, columns: StrategyColumns) -> np.ndarray:
-    return state_bytes(columns, traits, shard_degree(columns, traits)).device
+    return state_bytes(columns, traits, shard_degree(columns)).device
 
 
 def test_zero_stages_of_7_5_billion_parameters_on_64_gpus() -> None:
@@ -103,12 +102,8 @@ def test_fsdp_shards_everything_over_dp_times_cp() -> None:
     # torchtitan: the fp32 shard serves as the weight: (0 + 4 + 12) / (dp 4 * cp 2) = 2.
     traits = load_traits("torchtitan").states
     columns = columns_of(dp=4, cp=2, zero_stage=3)
-    assert shard_degree(columns, traits) == 8.0
+    assert shard_degree(columns) == 8.0
     assert total_per_param(traits, columns) == 2.0
-
-
-def test_without_merging_only_dp_shards() -> None:
-    assert shard_degree(columns_of(dp=4, cp=2), ZERO_PAPER) == 4.0
 
 
 def test_under_pipelining_fsdp_keeps_weights_and_gradients_whole() -> None:

@@ -27,7 +27,6 @@ def placed(axis: str, strategy: StrategyColumns, context: Context) -> tuple[int,
         ("dp_shard", 8, 1, 8),  # stride 8: one per node
         ("dp_shard_cp", 16, 2, 8),  # stride 4: 2 per node
         ("ep", 4, 2, 2),  # over the ranks of cp and dp, stride etp = 4
-        ("expert_dp_shard", 2, 1, 2),  # dp / ep = 2, stride 32
         ("expert_dp_shard_cp", 4, 1, 4),  # 64 / (4 · 4) = 4, stride 16
         ("pp", 2, 1, 2),  # outermost, stride 64
     ],

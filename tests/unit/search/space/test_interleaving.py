@@ -104,7 +104,7 @@ def test_fewest_and_most_layers_bound_every_split(
 ) -> None:
     code = SCHEDULES.index(schedule)
     strategy = columns_of(pp=3, vpp=2, schedule=code)
-    fewest, most = range_at(strategy, 12, np.arange(3.0)[None, :], uneven_stages=True)
+    fewest, most = range_at(strategy, 12, np.arange(3.0)[None, :])
     if schedule == "1f1b":
         assert fewest.tolist() == [[2, 2, 2]]
         assert most.tolist() == [[4, 4, 4]]

@@ -236,9 +236,6 @@ def test_layers_fill_chunks(context_of: Contexts, small_model: Callable[..., obj
     columns = {"pp": [3, 7, 8, 1, 1, 5], "vpp": [2, 2, 2, 2, 1, 1], "schedule": [F1B] * 6}
     legal = [True, True, False, False, True, True]
     assert verdicts("layers_fill_chunks", context, **columns) == legal
-    even = supporting(context, uneven_stages=False)
-    legal = [True, False, False, False, True, False]
-    assert verdicts("layers_fill_chunks", even, **columns) == legal
 
 
 def test_v_shapes_need_equal_chunks(
