@@ -15,7 +15,7 @@ from planner.units import Array, Mask
 
 
 def has_equal_chunks(strategy: StrategyColumns) -> Mask:
-    """Rows with one split only, of equal chunks: those that other schedules' closed forms are of."""
+    """Rows with one split only, of equal chunks: as other schedules' closed forms ask."""
     return np.asarray((strategy.vpp > 1) & (strategy.schedule != SCHEDULES.index("1f1b")))
 
 
