@@ -125,12 +125,13 @@ def _optimizer(settings: Settings) -> str | None:
     """The engine's own optimizer where DeepSpeed's part has one, else ``optim``."""
     if kind := word(settings, keys.ENGINES_OPTIMIZER):
         return deepspeed.NAMES.get(kind.lower())
-    optim = word(settings, keys.OPTIM, "adamw_torch_fused")
-    name = _NAMES.get(optim)
+    name = _NAMES.get(word(settings, keys.OPTIM, "adamw_torch_fused"))
     if keys.is_on_host(settings):
         return "lion" if name == "lion" else "adam"
-    has_momentum = "momentum" in word(settings, keys.ARGUMENTS)
-    return "sgd" if optim == "sgd" and not has_momentum else name
+    if name == "adam-8bit-bitsandbytes" and part(settings) == "FSDP1":
+        return "adam-8bit"  # Its shards are plain tensors, and as many bytes as torchao's states
+    is_plain = name == "sgd-momentum" and "momentum" not in word(settings, keys.ARGUMENTS)
+    return "sgd" if is_plain else name
 
 
 def _of_mesh(settings: Settings) -> Decided:

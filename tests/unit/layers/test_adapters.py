@@ -160,7 +160,6 @@ ONLY_ATTENTION = "is a mixture; allowed are attention, q, k, v, o"
         ("mixtral-8x7b", lora(*TARGETS), "--lora-targets", f"experts; {ONLY_ATTENTION[14:]}"),
         ("mixtral-8x7b", lora(*TARGETS[:4], mode="qlora"), "--train", "is full and lora"),
         ("mixtral-8x7b", lora(*TARGETS[:4]), "", ""),
-        ("mixtral-8x7b", FULL, "", ""),
         ("gpt-oss-20b", lora(*TARGETS), "", ""),
         ("gpt-oss-20b", lora("q", "up"), "--lora-targets", f": gpt-oss-20b {ONLY_ATTENTION}"),
         ("falcon-40b", lora(*TARGETS[:4]), "", ""),

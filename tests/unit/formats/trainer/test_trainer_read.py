@@ -64,6 +64,7 @@ def test_deepspeed_in_another_file_is_not_guessed() -> None:
         ({"optim": "adamw_8bit"}, "adam-8bit-bitsandbytes"),
         ({"optim": "paged_adamw_8bit"}, "adam-8bit-bitsandbytes"),
         ({"optim": "lomo"}, None),
+        ({"optim": "adamw_8bit", "fsdp": True, "fsdp_config": {"version": 1}}, "adam-8bit"),
         ({"optim": "adamw_8bit", "deepspeed": zero()}, "adam-8bit-bitsandbytes"),
         # Accelerate puts DeepSpeed's own in its place, unless it is told not to.
         ({"optim": "adamw_8bit", "deepspeed": zero(ON_HOST)}, "adam"),
