@@ -18,8 +18,6 @@ MENDED_BY = {
     ("--budget", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
 }
-_PROFILE = re.compile(r"(--profile \S+) or --framework .+ trains it")
-_NEAREST = re.compile(r"'([^']+)'.*did you mean ([^,?]+)")
 
 
 def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
