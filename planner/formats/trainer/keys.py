@@ -56,8 +56,11 @@ def is_on_host(settings: Settings) -> bool:
     Source: map_pytorch_optim_to_deepspeed in accelerate/utils/deepspeed.py.
     """
     device = word(settings, OPTIMIZER_DEVICE, "none")
-    is_forced = flag(settings, "deepspeed.zero_force_ds_cpu_optimizer", default=True)
-    return device != "none" and is_forced and not word(settings, ENGINES_OPTIMIZER)
+    return (
+        device != "none"
+        and flag(settings, "deepspeed.zero_force_ds_cpu_optimizer", default=True)
+        and not word(settings, ENGINES_OPTIMIZER)
+    )
 
 
 def options(settings: Settings) -> list[str]:
