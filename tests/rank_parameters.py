@@ -54,9 +54,13 @@ def layer_kind(model: ModelSpec, position: int) -> LayerKind:
     if model.moe is not None:
         after = position - model.moe.num_leading_dense_layers
         is_mixture = after >= 0 and (after + 1) % model.moe.moe_layer_step == 0
-    if letter == "L":
-        return "mixer_moe" if is_mixture else "mixer_dense"
-    return "moe" if is_mixture else "dense"
+    pairs: dict[str, tuple[LayerKind, LayerKind]] = {
+        "F": ("dense", "moe"),
+        "S": ("second_dense", "second_moe"),
+        "L": ("mixer_dense", "mixer_moe"),
+        "P": ("parallel_dense", "parallel_moe"),
+    }
+    return pairs[letter][is_mixture]
 
 
 def stage_layers(chunks: Sequence[int], *, vpp: int, stage: int) -> list[int]:

@@ -105,7 +105,7 @@ def model(name: str) -> Model:
         basis=origin.basis if origin else None,
         note=origin.note if origin else "",
         sources=tuple(each.citation() for each in origin.sources) if origin else (),
-        notes=tuple(details.notes),
+        notes=(*details.notes, *(f"not counted: {part}" for part in details.left_out)),
     )
 
 

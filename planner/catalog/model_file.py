@@ -23,6 +23,7 @@ from planner.spec.model import (
     MoeSpec,
     Norm,
     Position,
+    SecondAttentionSpec,
     Tokens,
     Width,
     WidthOrNone,
@@ -83,14 +84,19 @@ class ModelFile(Strict):
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
     mixer: MixerSpec | None = None
-    layer_pattern: Annotated[str, Field(pattern=r"^[FLM*E-]*$", max_length=MAX_LAYERS)] = ""
+    layer_pattern: Annotated[str, Field(pattern=r"^[FSLPM*E-]*$", max_length=MAX_LAYERS)] = ""
+    second_attention: SecondAttentionSpec | None = None
+    value_head_dim: WidthOrNone = 0
+    values_are_keys: bool = False
     gated_attention: bool = False
+    gated_heads: bool = False
     embedding_norm: bool = False
     special_blocks: Name | Literal[""] = ""
     mtp_pattern: Annotated[str, Field(pattern=r"^[FLM*E-]*$", max_length=MAX_LAYERS)] = ""
     num_mtp_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)
+    left_out: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     params_expected: Parameters | None = None
     params_active_expected: Parameters | None = None
     params_published_b: Annotated[float, Field(gt=0)] | None = None

@@ -24,6 +24,7 @@ from planner.errors import InputError
 from planner.limits import name_of
 from planner.spec.model import ModelSpec
 from planner.spelling import did_you_mean
+from planner.units import format_count
 
 _CONFIG_SUFFIX = ".json"
 _SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
@@ -40,6 +41,7 @@ class ModelDetails:
     path: Path
     file: ModelFile
     notes: tuple[str, ...] = ()  # how a config of another program was understood
+    left_out: tuple[str, ...] = ()  # parts of the checkpoint, with their sizes
 
 
 def model_file(name: str) -> Path:
@@ -101,9 +103,10 @@ def load_model_details(argument: str | Path) -> ModelDetails:
         return read_config(path)
     raw = load_trusted(path) if name else load_yaml(path)
     file = read_model(raw, str(path))
-    read_as = (f"{argument} is read as {name}",) if name and name != argument else ()
+    notes = (f"{argument} is read as {name}",) if name and name != argument else ()
+    left_out = tuple(f"{part.name}, {format_count(part.count)}" for part in file.left_out)
     spec = to_spec(file, file.name or name_of(path.stem))
-    return ModelDetails(spec=spec, path=path, file=file, notes=read_as)
+    return ModelDetails(spec=spec, path=path, file=file, notes=notes, left_out=left_out)
 
 
 def meant_name(argument: str | Path) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.layers.block import layer_groups, mtp_blocks
 from planner.layers.op import LayerShape
-from planner.layers.parameters import WITH_ATTENTION
+from planner.layers.parameters import SECOND, WITH_ATTENTION
 from planner.layers.sparse import selected_keys
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import JobSpec
@@ -76,7 +76,6 @@ def model_flops_per_iteration(
     """
     shape = LayerShape.all_of(1.0, job.seq_len)
     frozen_share = 2.0 / 3.0 if traits.training.is_frozen else 1.0
-    square = 2.0 * job.seq_len**2 * (model.query_size + model.value_size)
     head = 2.0 * job.seq_len * model.vocab_size * model.hidden_size
     joined = 4.0 * job.seq_len * model.hidden_size**2
     head_share = 1.0 if "head" in traits.training.targets else frozen_share
@@ -98,14 +97,16 @@ def model_flops_per_iteration(
         if group.name not in WITH_ATTENTION:
             continue
         is_cross = group.name == "cross"
-        total += number * (1.0 + is_cross)
-        seen += number * (1.5 if is_cross else seen_fraction(model, job.attended_tokens))
+        own = model.with_attention(is_second=group.name in SECOND)
+        square = number * 2.0 * (own.query_size + own.value_size)
+        total += square * (1.0 + is_cross)
+        seen += square * (1.5 if is_cross else seen_fraction(own, job.attended_tokens))
     passes = 3.0 * job.tokens_per_iteration / job.seq_len
-    square *= job.attended_tokens / job.seq_len
+    pairs = job.seq_len * job.attended_tokens
     return ModelFlops(
         products=passes * products,
-        attention=passes * square * seen,
-        attention_square=passes * square * total,
+        attention=passes * pairs * seen,
+        attention_square=passes * pairs * total,
     )
 
 

@@ -180,13 +180,14 @@ def _layers_by_policy(subject: PricedStrategy, stage: int) -> list[tuple[LayerGr
     by_selective = float(taken[SELECTIVE, 0, stage])
     selective = float(subject.counts[SELECTIVE, 0, stage])
     untouched = float((subject.layers - subject.counts.sum(axis=0))[0, stage])
+    leading = sum(group.num_leading for group in groups)
     behind = sum(group.num_layers - group.num_leading for group in groups)
     found = []
     for group in groups:
         share = (group.num_layers - group.num_leading) / max(behind, 1)
-        is_leading = group.num_leading > 0
-        whole = (untouched - kept) * share + kept * is_leading
-        partly = (selective - by_selective) * share + by_selective * is_leading
+        first = group.num_leading / max(leading, 1)
+        whole = (untouched - kept) * share + kept * first
+        partly = (selective - by_selective) * share + by_selective * first
         found.append((group, whole, partly))
     return found
 

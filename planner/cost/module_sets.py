@@ -130,8 +130,10 @@ def selective_options(
     behind = [group.num_layers - group.num_leading for group in groups]
     pairs = zip(behind, kept, strict=True)
     body = np.asarray(sum(number * value for number, value in pairs) / max(sum(behind), 1))
-    leading = [value for group, value in zip(groups, kept, strict=True) if group.num_leading]
-    lead = leading[0] if leading else body
+    leading = sum(group.num_leading for group in groups)
+    first = zip(groups, kept, strict=True)
+    lead = np.asarray(sum(group.num_leading * value for group, value in first) / max(leading, 1))
+    lead = lead if leading else body
     return SelectiveCosts(
         added_s=pace * added[:, index],
         saved_bytes=body[:, index],

@@ -72,8 +72,8 @@ def unknown_layers(model: ModelSpec) -> str:
     """Return what of a model's layers has no adapters here; empty if all is known."""
     if model.mla:
         return "latent attention"
-    if model.mixer or model.gated_attention:
-        return "linear mixers and gated attention"
+    if model.has_special_layers:
+        return "linear mixers, gates and attention of several shapes"
     return "encoder-decoders" if model.num_decoder_layers else ""
 
 

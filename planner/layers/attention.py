@@ -118,7 +118,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     with the output of attention. Excludes the gather of key/value heads that tp splits.
     """
     gate = model.query_size * model.gated_attention / shape.tp
-    width = (model.query_size + 2.0 * model.kv_size) / shape.tp + gate
+    width = (model.query_size + model.kv_size + model.projected_value_size) / shape.tp + gate
     turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
     tokens = shape.num_tokens
     params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
@@ -220,7 +220,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     heads = model.num_heads / shape.tp
     tokens, seq_len = shape.num_tokens, shape.seq_len
     document = np.minimum(seq_len, shape.document_tokens)
-    value_dim = float(model.mla.v_head_dim if model.mla else model.head_dim)
+    value_dim = float(model.value_dim)
     square_flops = 2.0 * tokens * document * heads * (model.head_dim + value_dim)
     kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * shape.element_bytes * shape.cp
     ring = Comm(collective="all_gather", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
@@ -276,6 +276,28 @@ def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     )
 
 
+@item("memory.activations.head_gates", inputs=(*SHAPE, "model.num_heads"))
+def head_gates_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
+    """One gate per head, from the layer's input, times the head's output.
+
+    Kept: the gates, and the product, which the output projection reads. Source: transformers
+    modeling_step3p7.py, modeling_bailing_hybrid.py.
+    """
+    tokens, heads = shape.num_tokens, model.num_heads / shape.tp
+    product = model.value_size / shape.tp
+    moved = tokens * product * shape.element_bytes
+    return (
+        Op(
+            name="head_gates",
+            params=attention_params(model, shape.tp)["head_gates"].total,
+            gemms=(Gemm(m=tokens, n=heads, k=ZERO + model.hidden_size),),
+            forward_bytes=2.0 * moved,
+            backward_bytes=4.0 * moved,
+            saved=(shape.kept("head_gates.kept", heads + product),),
+        ),
+    )
+
+
 def cross_attention_ops(
     model: ModelSpec, shape: LayerShape, traits: KernelTraits
 ) -> tuple[Op, ...]:
@@ -293,13 +315,13 @@ def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> 
     projections = (mla_ops if model.mla else qkv_ops)(model, shape, traits)
     cores: tuple[Op, ...] = (core_op(model, shape, traits),)
     if model.mla and (indexer := model.mla.indexer):
-        cores = (
-            indexer_op(model, model.mla, indexer, shape, traits),
-            sparse_core_op(model, model.mla, indexer, shape, traits),
-        )
+        cores = (sparse_core_op(model, model.mla, indexer, shape, traits),)
+        if indexer.num_heads:  # else the keys are those that a layer before has chosen
+            cores = (indexer_op(model, model.mla, indexer, shape, traits), *cores)
     return (
         norm_op("attention_norm", model, shape, traits),
         *projections,
         *cores,
+        *(head_gates_ops(model, shape) if model.gated_heads else ()),
         output_op(model, shape, traits),
     )

@@ -27,6 +27,7 @@ from planner.layers.op import (
 )
 from planner.layers.parameters import (
     ONE_PART,
+    SECOND,
     WITH_ATTENTION,
     WITH_EXPERTS,
     WITH_MIXER,
@@ -76,7 +77,6 @@ def layer_groups(
 ) -> tuple[LayerGroup, ...]:
     """Return the kinds of layers of a model and their numbers, dense ones first."""
     kernels = traits.kernels
-    attention = attention_ops(model, shape, kernels)
     norm = norm_op("mlp_norm", model, shape, kernels)
     extra = Op(name="extra", params=ZERO + float(model.extra_params_per_layer))
     mlp = dense_ops(
@@ -86,9 +86,11 @@ def layer_groups(
     for kind, num_layers in layer_counts(model).items():
         if not num_layers:
             continue
-        ops: tuple[Op, ...] = attention if kind in WITH_ATTENTION else ()
+        own = model.with_attention(is_second=kind in SECOND)
+        ops: tuple[Op, ...] = attention_ops(own, shape, kernels) if kind in WITH_ATTENTION else ()
         if kind in WITH_MIXER and model.mixer:
-            ops = mixer_ops(model, model.mixer, shape, kernels)
+            mixer = mixer_ops(model, model.mixer, shape, kernels)
+            ops += mixer[1:] if ops else mixer  # side by side both read the same norm
         if kind == "cross":
             ops += cross_attention_ops(model, shape, kernels)
         if kind in WITH_EXPERTS:
@@ -96,7 +98,7 @@ def layer_groups(
         if kind in WITH_MLP:
             ops += (norm, *mlp)
         ops += (extra,)
-        ops = with_selective_policy(ops, model, shape, traits.recompute)
+        ops = with_selective_policy(ops, own, shape, traits.recompute)
         if not traits.training.is_frozen:  # adapters run behind the product they stand beside
             ops = without_last_gemm(ops, model, kernels)
         ops = with_adapters(
@@ -107,8 +109,8 @@ def layer_groups(
             traits.training,
             is_overlapped=traits.overlap.tensor_parallel_overlap != "none",
         )
-        leads = model.moe is not None and kind == layer_kind(model, 0) and kind in WITH_MLP
-        leading = model.moe.num_leading_dense_layers if model.moe and leads else 0
+        dense_first = range(model.moe.num_leading_dense_layers if model.moe else 0)
+        leading = sum(layer_kind(model, position) == kind for position in dense_first)
         groups.append(
             LayerGroup(
                 name=kind,

@@ -48,9 +48,10 @@ def scan_flops_per_token(mixer: MixerSpec) -> float:
 def kept_elements(mixer: MixerSpec) -> float:
     """16-bit elements per token that the mixer keeps for backward, beside its input.
 
-    Mamba-2: the projection's output, the scan's output before and behind the gate, the input of
-    the output projection (save_for_backward of MambaSplitConv1dScanCombinedFn in mamba_ssm
-    ops/triton/ssd_combined.py; the norm and projection of Megatron-Core ssm/mamba_mixer.py).
+    Mamba-2: the projection's output, the scan's output before and behind the gate, and where a
+    norm follows the input of the output projection (save_for_backward of
+    MambaSplitConv1dScanCombinedFn in mamba_ssm ops/triton/ssd_combined.py; the norm and projection
+    of Megatron-Core ssm/mamba_mixer.py).
     Delta rules: the projection's output and what is convolved, queries and keys expanded to the
     heads of values, values, the output before and behind the norm, a Q x Q block per head and
     token, and 12 bytes of fp32 gates per head (fla/ops/gated_delta_rule/chunk.py; Kimi Delta two
@@ -61,7 +62,7 @@ def kept_elements(mixer: MixerSpec) -> float:
     if mixer.kind == "lightning":
         return 6.0 * values
     if mixer.kind == "mamba2":
-        return 2.0 * values + 2.0 * keys + heads + 3.0 * values
+        return 2.0 * values + 2.0 * keys + heads + (2.0 + mixer.gated_norm) * values
     gates = 6.0 * heads
     expanded = 2.0 * heads * mixer.key_dim
     convolved = values + 2.0 * keys
@@ -93,7 +94,8 @@ def mixer_ops(
     gates = parts["mixer_gates"].total / mixer.head_dim
     moved = tokens * (rows + values) * shape.element_bytes * (shape.cp > 1)
     exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
-    elements = tokens * (CONV_PASSES * channels + GATED_NORM_PASSES * values)
+    behind = GATED_NORM_PASSES * values * mixer.gated_norm
+    elements = tokens * (CONV_PASSES * channels + behind)
     scan = FlashAttention(
         kernel="flash_attn",
         square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,

@@ -24,14 +24,35 @@ from planner.units import Array, ceil_div, format_count
 Count: TypeAlias = Array | int
 # ``cross`` is a dense decoder layer that also attends to an encoder; the last four have one part.
 LayerKind: TypeAlias = Literal[
-    "dense", "moe", "cross", "mixer_dense", "mixer_moe", "mixer", "attention", "experts", "mlp"
+    "dense",
+    "moe",
+    "cross",
+    "second_dense",
+    "second_moe",
+    "mixer_dense",
+    "mixer_moe",
+    "parallel_dense",
+    "parallel_moe",
+    "mixer",
+    "attention",
+    "experts",
+    "mlp",
 ]
+# Of a letter of a layer pattern that says how tokens are mixed, by the feed-forward part.
+TWO_PARTS: dict[str, dict[bool, LayerKind]] = {
+    "F": {False: "dense", True: "moe"},
+    "S": {False: "second_dense", True: "second_moe"},
+    "L": {False: "mixer_dense", True: "mixer_moe"},
+    "P": {False: "parallel_dense", True: "parallel_moe"},
+}
 # Of a letter of a layer pattern that says all of a layer.
 ONE_PART: dict[str, LayerKind] = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
-WITH_MIXER = ("mixer_dense", "mixer_moe", "mixer")
-WITH_ATTENTION = ("dense", "moe", "cross", "attention")
-WITH_EXPERTS = ("moe", "mixer_moe", "experts")
-WITH_MLP = ("dense", "cross", "mixer_dense", "mlp")
+SECOND = ("second_dense", "second_moe")
+SIDE_BY_SIDE = ("parallel_dense", "parallel_moe")
+WITH_MIXER = ("mixer_dense", "mixer_moe", "mixer", *SIDE_BY_SIDE)
+WITH_ATTENTION = ("dense", "moe", "cross", "attention", *SECOND, *SIDE_BY_SIDE)
+WITH_EXPERTS = ("moe", "mixer_moe", "second_moe", "parallel_moe", "experts")
+WITH_MLP = ("dense", "cross", "mixer_dense", "second_dense", "parallel_dense", "mlp")
 
 
 class ParamCount(NamedTuple):
@@ -66,22 +87,27 @@ def _vector(size: Count, *, biased: bool = False) -> ParamCount:
 def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """Self-attention projections of one layer.
 
-    ``qkv``: ((a + 2k)·e, d), or ((2a + 2k)·e, d) with a gate (Qwen3-Next), its rows split over tp
+    ``qkv``: ((a + k)·e + k·v, d) with values of v, usually e, a·e more rows with a gate
+    (Qwen3-Next), k·v fewer where keys are the values (Gemma 4); its rows split over tp
     (grouped queries, arXiv 2305.13245); with k < tp a rank holds part of a key/value head and
     gathers the rest at run time (Megatron-LM, megatron/core/transformer/attention.py).
-    ``attention_output``: (d, a·e). With latent attention see :func:`latent_attention_params`.
+    ``attention_output``: (d, a·v). ``head_gates``: (a, d), one gate per head (transformers
+    modeling_step3p7.py, modeling_bailing_hybrid.py). With latent attention see
+    :func:`latent_attention_params`.
     """
-    if model.mla is not None:
-        return latent_attention_params(model, model.mla, tp)
     heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
-    queries = model.num_heads * (1 + model.gated_attention)
-    rows = (queries + 2 * model.num_kv_heads) * model.head_dim
+    gates = {"head_gates": _matrix(heads, model.hidden_size)} if model.gated_heads else {}
+    if model.mla is not None:
+        return latent_attention_params(model, model.mla, tp) | gates
+    queries = model.query_size * (1 + model.gated_attention)
+    rows = queries + model.kv_size + model.projected_value_size
     qkv_rows = ceil_div(np.asarray(rows), np.asarray(tp))
     return {
         "qkv": _matrix(qkv_rows, model.hidden_size, biased=model.biases.qkv),
         "attention_output": _matrix(
-            model.hidden_size, heads * model.head_dim, biased=model.biases.attention_output
+            model.hidden_size, heads * model.value_dim, biased=model.biases.attention_output
         ),
+        **gates,
     }
 
 
@@ -122,23 +148,26 @@ def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
 
     ``mixer_in``: rows of all that is projected from h. Mamba-2 z, x (d each), B, C (n each) and
     dt (H); Gated DeltaNet q, k (n), v, gate (d), beta and alpha (H); Kimi Delta q, k (n), v (d),
-    beta (H) and the low-rank heads of two gates (P each); lightning q, k, v and gate (d).
-    ``mixer_gates``: (d, P) twice in Kimi Delta. ``mixer_conv``: a kernel per channel of what is
-    convolved (x, B, C or q, k, v), with a bias in Mamba-2. ``mixer_vectors``: dt bias, A and D
-    (3H), dt bias and A (2H; Kimi Delta d + H), and the gain of the gated norm (d, or P shared by
-    heads). ``mixer_out``: (h, d). All is split by heads over tp. Source: transformers
-    modeling_nemotron_h.py, modeling_qwen3_next.py, modeling_kimi_linear.py, modeling_minimax.py;
-    Megatron-Core ssm/mamba_mixer.py.
+    beta (H) and two gates, of low rank (P each) or full (d each); lightning q, k, v and gate (d).
+    ``mixer_gates``: (d, P) twice for gates of low rank. ``mixer_conv``: a kernel per channel of
+    what is convolved (x, B, C or q, k, v), with a bias in Mamba-2. ``mixer_vectors``: dt bias, A
+    and D (3H), dt bias and A (2H; Kimi Delta d + H), and the gain of the gated norm (d, or P shared
+    by heads; Falcon-H1 has none). ``mixer_out``: (h, d). All is split by heads over tp. Source:
+    transformers modeling_nemotron_h.py, modeling_falcon_h1.py, modeling_qwen3_next.py,
+    modeling_kimi_linear.py, modeling_bailing_hybrid.py, modeling_minimax.py; Megatron-Core
+    ssm/mamba_mixer.py.
     """
     mixer = model.mixer
     if mixer is None:
         return {}
     heads, width, values, keys = mixer.num_heads, mixer.head_dim, mixer.value_size, mixer.key_size
-    rows, low_rank, vectors, norm = {
-        "mamba2": (2 * values + 2 * keys + heads, 0, 3 * heads, values),
-        "gated_delta_net": (2 * values + 2 * keys + 2 * heads, 0, 2 * heads, width),
-        "kimi_delta": (values + 2 * keys + heads, width, values + heads, width),
-        "lightning": (4 * values, 0, 0, values),
+    low_rank = width if mixer.kind == "kimi_delta" and not mixer.full_rank_gates else 0
+    full_gates = 2 * values if mixer.full_rank_gates else 0
+    rows, vectors, norm = {
+        "mamba2": (2 * values + 2 * keys + heads, 3 * heads, values * mixer.gated_norm),
+        "gated_delta_net": (2 * values + 2 * keys + 2 * heads, 2 * heads, width),
+        "kimi_delta": (values + 2 * keys + heads + full_gates, values + heads, width),
+        "lightning": (4 * values, 0, values),
     }[mixer.kind]
     channels = values + 2 * keys
     conv = channels * (mixer.conv_kernel + (mixer.kind == "mamba2")) if mixer.conv_kernel else 0
@@ -250,12 +279,13 @@ def layer_params(model: ModelSpec, kind: LayerKind = "dense", tp: Count = 1) -> 
     ``extra`` holds the named extras of the model file (attention sinks, relative keys), whole
     on every rank.
     """
-    norms = norm_params(model)
+    own = model.with_attention(is_second=kind in SECOND)
+    norms = norm_params(own)
     gains = norms.pop("norms")
     halves = 2 if kind in ONE_PART.values() else 1
     parts = {"norms": gains._replace(rows=gains.rows // halves, biases=gains.biases // halves)}
     if kind in WITH_ATTENTION:
-        parts |= norms | attention_params(model, tp)
+        parts |= norms | attention_params(own, tp)
     if kind in WITH_MIXER:
         parts |= mixer_params(model, tp)
     if kind == "cross":
@@ -324,9 +354,7 @@ def layer_kind(model: ModelSpec, position: int) -> LayerKind:
         return ONE_PART[letter]
     after = position + 1 - (model.moe.num_leading_dense_layers if model.moe else 0)
     is_moe = model.moe is not None and after > 0 and after % model.moe.moe_layer_step == 0
-    if letter == "L":
-        return "mixer_moe" if is_moe else "mixer_dense"
-    return "moe" if is_moe else "dense"
+    return TWO_PARTS[letter or "F"][is_moe]
 
 
 def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:

@@ -17,6 +17,12 @@ def local_kv_size(model: ModelSpec, tp: Array) -> Array:
     return np.maximum(model.num_kv_heads / tp, 1.0) * model.head_dim
 
 
+def local_kv_size(model: ModelSpec, tp: Array) -> Array:
+    """Width of the key heads one tp rank holds, of values of another width the mean of both."""
+    width = model.head_dim if model.mla else (model.head_dim + model.value_dim) / 2.0
+    return local_kv_heads(model, tp) * width
+
+
 def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> dict[Width, Array]:
     """Elements per token of every width a table may name, on one rank.
 

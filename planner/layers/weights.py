@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from planner.layers.parameters import (
     ONE_PART,
+    SECOND,
     WITH_ATTENTION,
     WITH_EXPERTS,
     WITH_MIXER,
@@ -55,7 +56,7 @@ def _pieces(model: ModelSpec, name: str, rows: int) -> dict[str, int]:
         return {
             f"{stem}q": model.query_size * (1 + model.gated_attention),
             f"{stem}k": model.kv_size,
-            f"{stem}v": model.kv_size,
+            f"{stem}v": model.projected_value_size,
         }
     if model.gated_mlp and name in ("mlp_up", "shared_expert_up"):
         return {f"{name.removesuffix('_up')}_gate": rows // 2, name: rows // 2}
@@ -70,7 +71,8 @@ def _tensors(model: ModelSpec, name: str, part: ParamCount) -> Iterator[Weight]:
         yield from _vector(name, num_biases, kind="bias")
         return
     for piece, height in _pieces(model, name, rows).items():
-        yield Weight(f"{piece}.weight", (height, columns))
+        if height:
+            yield Weight(f"{piece}.weight", (height, columns))
         yield from _vector(piece, height * num_biases // rows, kind="bias")
 
 
@@ -105,7 +107,8 @@ def _attention(model: ModelSpec) -> list[Weight]:
 
 def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
     """One layer in the order in which its module registers its tensors."""
-    tensors = _attention(model) if kind in WITH_ATTENTION else []
+    own = model.with_attention(is_second=kind in SECOND)
+    tensors = _attention(own) if kind in WITH_ATTENTION else []
     parts = mixer_params(model) if kind in WITH_MIXER else {}
     if kind == "cross":
         parts |= {"cross_norm": hidden_norm(model)} | cross_attention_params(model)

@@ -140,6 +140,8 @@ def _read_model(argument: str, problems: Problems) -> ModelSpec | None:
         return None
     for note in details.notes:
         problems.note(NoteKind.default, f"{details.spec.name}: {note}", "model")
+    for part in details.left_out:
+        problems.note(NoteKind.left_out, f"not planned of {details.spec.name}: {part}", "model")
     return details.spec
 
 

@@ -4,7 +4,7 @@ Its parts are sections of a model file, too, which is checked for their types an
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.limits import MAX_EXPERTS, MAX_LAYERS, MAX_SEQ_LEN, MAX_WIDTH
@@ -130,6 +130,8 @@ class MixerSpec(Section):
         4  # tokens of the depthwise convolution before the scan; 0: there is none
     )
     chunk_size: Annotated[int, Exact(gt=0, le=4096)] = 64  # tokens that the scan takes at once
+    gated_norm: Flag = True  # Mamba-2's norm behind the gate; Falcon-H1 has none
+    full_rank_gates: Flag = False  # Kimi Delta's two gates without a low rank (Ling 3)
 
     @property
     def value_size(self) -> int:
@@ -140,6 +142,21 @@ class MixerSpec(Section):
     def key_size(self) -> int:
         """Width of all key heads together."""
         return self.num_key_heads * self.key_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondAttentionSpec(Section):
+    """Attention of the layers S of a pattern, where it is unlike that of the layers F.
+
+    Layers with a window that have heads of their own (Gemma 4, MiMo-V2-Flash, Step 3.5), or layers
+    that see the keys which the indexer of a layer before has chosen (GLM-5.2). What is left out is
+    as in the layers F. A window of the model is theirs alone.
+    """
+
+    num_heads: Width | None = None
+    num_kv_heads: Width | None = None
+    head_dim: Width | None = None
+    takes_chosen_keys: Flag = False  # no indexer of their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +203,15 @@ class ModelSpec:
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
     mixer: MixerSpec | None = None  # of layers that layer_pattern says; None: all have attention
-    # A letter a layer: F attention and L mixer, each with a feed-forward part; of layers of one
-    # part * attention, M mixer, E experts, - MLP. Empty: every layer is F.
+    # A letter a layer: F attention, S second attention, L mixer and P attention and mixer side by
+    # side, each with a feed-forward part; of layers of one part * attention, M mixer, E experts,
+    # - MLP. Empty: every layer is F.
     layer_pattern: str = ""
+    second_attention: SecondAttentionSpec | None = None
+    value_head_dim: int = 0  # of values without MLA; 0: as keys
+    values_are_keys: bool = False  # one projection for both, in layers F (Gemma 4)
     gated_attention: bool = False  # queries bring a gate, by which attention's output is multiplied
+    gated_heads: bool = False  # one gate per head, by which its output is multiplied (Step 3.5)
     embedding_norm: bool = False  # behind the embedding (BLOOM); counted among extra_params
     # Difference between blocks and usual ones of these sizes, in words, where neither memory nor
     # time depends on it; a framework that builds them by their sizes trains another model.
@@ -215,14 +237,24 @@ class ModelSpec:
         return self.num_heads * self.head_dim
 
     @property
+    def value_dim(self) -> int:
+        """Width of one head of values."""
+        return self.mla.v_head_dim if self.mla else self.value_head_dim or self.head_dim
+
+    @property
     def kv_size(self) -> int:
-        """Width of all key heads together (values have the same width without MLA)."""
+        """Width of all key heads together."""
         return self.num_kv_heads * self.head_dim
+
+    @property
+    def projected_value_size(self) -> int:
+        """Width of what values are projected to without MLA; 0 where the keys are the values."""
+        return 0 if self.values_are_keys else self.num_kv_heads * self.value_dim
 
     @property
     def value_size(self) -> int:
         """Width of the attention output before its projection."""
-        return self.num_heads * (self.mla.v_head_dim if self.mla else self.head_dim)
+        return self.num_heads * self.value_dim
 
     @property
     def expert_hidden_size(self) -> int:
@@ -234,8 +266,37 @@ class ModelSpec:
         """Share of the layers whose queries see a window only."""
         if not self.sliding_window:
             return 0.0
+        if self.second_attention:
+            return self.layer_pattern.count("S") / self.num_layers
         step = self.full_attention_step
         return 1.0 - (self.num_layers // step) / self.num_layers if step else 1.0
+
+    @property
+    def has_special_layers(self) -> bool:
+        """Layers have linear mixers, gates, or attention of another shape than others."""
+        is_unusual = self.value_head_dim or self.values_are_keys or self.second_attention
+        return bool(self.mixer or self.gated_attention or self.gated_heads or is_unusual)
+
+    def with_attention(self, *, is_second: bool) -> "ModelSpec":
+        """Return the model whose every layer has the attention of the layers S, or of F."""
+        second = self.second_attention
+        if second is None:
+            return self
+        if not is_second:
+            return replace(self, second_attention=None, sliding_window=0)
+        mla = self.mla
+        if mla and mla.indexer and second.takes_chosen_keys:
+            mla = replace(mla, indexer=replace(mla.indexer, num_heads=0, head_dim=0))
+        return replace(
+            self,
+            second_attention=None,
+            full_attention_step=0,
+            num_heads=second.num_heads or self.num_heads,
+            num_kv_heads=second.num_kv_heads or self.num_kv_heads,
+            head_dim=second.head_dim or self.head_dim,
+            values_are_keys=False,
+            mla=mla,
+        )
 
     @property
     def num_blocks(self) -> int:

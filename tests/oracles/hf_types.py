@@ -2,11 +2,14 @@
 
 # Families whose name is another; one that is not here has its own.
 FAMILIES = {
+    "bailing-hybrid": "bailing_hybrid",
     "deepseek-v2": "deepseek_v2",
     "deepseek-v3": "deepseek_v3",
     "deepseek-v3.2": "deepseek_v32",
     "ernie-4.5": "ernie4_5_moe",
+    "falcon-h1": "falcon_h1",
     "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
     "glm-4.5": "glm4_moe",
     "glm-4.7-flash": "glm4_moe_lite",
     "glm-5": "glm_moe_dsa",
@@ -29,6 +32,7 @@ FAMILIES = {
     "llama4": "llama4_text",
     "megatron-gpt2": "gpt2",
     "megatron-sc21": "gpt2",
+    "mimo-v2-flash": "mimo_v2_flash",
     "minimax-m2": "minimax_m2",
     "mt-nlg": "gpt2",
     "nemotron-4": "nemotron",

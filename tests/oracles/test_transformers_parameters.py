@@ -27,7 +27,12 @@ BALANCING_OFFSET = "e_score_correction_bias"
 Fields = Mapping[str, str | Callable[[ModelSpec], Any]]
 """Fields of a config, each with its path in our model, or what computes it."""
 KINDS = {"L": "linear_attention", "F": "full_attention", "M": "linear_attention"}
-KINDS |= {"*": "full_attention", "E": "moe", "-": "mlp"}
+KINDS |= {"*": "full_attention", "E": "moe", "-": "mlp", "S": "sliding_attention"}
+
+
+def indexed(model: ModelSpec) -> list[str] | None:
+    """Layers with an indexer of their own and without."""
+    return ["shared" if letter == "S" else "full" for letter in model.layer_pattern] or None
 
 
 def kinds(model: ModelSpec) -> list[str]:
@@ -121,6 +126,7 @@ SPARSE = {
     "index_head_dim": "mla.indexer.head_dim",
     "index_topk": "mla.indexer.top_k",
 }
+GLM_DSA = {**SPARSE, "indexer_types": indexed}
 LINEAR = {
     "layer_types": kinds,
     "linear_num_value_heads": "mixer.num_heads",
@@ -138,6 +144,62 @@ KIMI_LINEAR = {
     "linear_num_heads": "mixer.num_heads",
     "linear_head_dim": "mixer.head_dim",
     "linear_conv_kernel_dim": "mixer.conv_kernel",
+}
+AFMOE = {
+    **LLAMA,
+    **EXPERTS,
+    "num_shared_experts": "moe.num_shared_experts",
+    "num_dense_layers": "moe.num_leading_dense_layers",
+}
+BAILING = {
+    **without(DEEPSEEK, "q_lora_rank", "n_routed_experts"),
+    "num_local_experts": "moe.num_experts",
+    "head_dim": "mixer.head_dim",
+    "layer_types": kinds,
+}
+FALCON_H1 = {
+    **LLAMA,
+    "mamba_n_heads": "mixer.num_heads",
+    "mamba_d_head": "mixer.head_dim",
+    "mamba_d_ssm": "mixer.value_size",
+    "mamba_n_groups": "mixer.num_key_heads",
+    "mamba_d_state": "mixer.key_dim",
+    "mamba_rms_norm": "mixer.gated_norm",
+}
+GEMMA4 = {
+    **without(LLAMA, "num_key_value_heads", "head_dim"),
+    "layer_types": kinds,
+    "num_key_value_heads": "second_attention.num_kv_heads",
+    "head_dim": "second_attention.head_dim",
+    "num_global_key_value_heads": "num_kv_heads",
+    "global_head_dim": "head_dim",
+    "attention_k_eq_v": "values_are_keys",
+    "num_kv_shared_layers": lambda _: 0,
+    "hidden_size_per_layer_input": lambda _: 0,
+}
+GEMMA4_MIXTURE = {
+    **GEMMA4,
+    "enable_moe_block": lambda _: True,
+    "num_experts": "moe.num_experts",
+    "moe_intermediate_size": "moe.expert_ffn_size",
+    "intermediate_size": "moe.shared_ffn_size",
+}
+MIMO = {
+    **without(LLAMA, "num_key_value_heads"),
+    **TOP_K,
+    "num_key_value_heads": "num_kv_heads",
+    "v_head_dim": "value_head_dim",
+    "n_routed_experts": "moe.num_experts",
+    "moe_intermediate_size": "moe.expert_ffn_size",
+    "layer_types": kinds,
+}
+STEP = {
+    **LLAMA,
+    **without(EXPERTS, "num_experts"),
+    "n_routed_experts": "moe.num_experts",
+    "share_expert_dim": "moe.shared_ffn_size",
+    "num_sliding_attention_heads": "second_attention.num_heads",
+    "layer_types": kinds,
 }
 NEMOTRON_H = {
     **without(LLAMA, "num_hidden_layers"),
@@ -233,7 +295,9 @@ def causal(stem: str, fields_of: Fields) -> Architecture:
 
 
 ARCHITECTURES = {
+    "afmoe": causal("Afmoe", AFMOE),
     "arcee": causal("Arcee", LLAMA),
+    "bailing_hybrid": causal("BailingHybrid", BAILING),
     "bert": Architecture("BertConfig", "BertModel", DECODER),
     "bloom": causal("Bloom", BLOOM),
     "deepseek_v2": causal("DeepseekV2", DEEPSEEK),
@@ -241,10 +305,13 @@ ARCHITECTURES = {
     "deepseek_v32": causal("DeepseekV32", SPARSE),
     "ernie4_5_moe": causal("Ernie4_5_Moe", ERNIE),
     "falcon": causal("Falcon", FALCON),
+    "falcon_h1": causal("FalconH1", FALCON_H1),
     "gemma": causal("Gemma", LLAMA),
     "gemma2": causal("Gemma2", LLAMA),
     "gemma3_text": Architecture("Gemma3TextConfig", "Gemma3ForCausalLM", LLAMA),
-    "glm_moe_dsa": causal("GlmMoeDsa", SPARSE),
+    "gemma4_text": Architecture("Gemma4TextConfig", "Gemma4ForCausalLM", GEMMA4),
+    "gemma4_text of experts": Architecture("Gemma4TextConfig", "Gemma4ForCausalLM", GEMMA4_MIXTURE),
+    "glm_moe_dsa": causal("GlmMoeDsa", GLM_DSA),
     "glm4_moe": causal("Glm4Moe", GLM4_MOE),
     "glm4_moe_lite": causal("Glm4MoeLite", ONE_DENSE_LAYER),
     "gpt2": Architecture("GPT2Config", "GPT2LMHeadModel", GPT2),
@@ -256,6 +323,7 @@ ARCHITECTURES = {
     "kimi_linear": causal("KimiLinear", KIMI_LINEAR),
     "llama": causal("Llama", LLAMA),
     "llama4_text": Architecture("Llama4TextConfig", "Llama4ForCausalLM", LLAMA4),
+    "mimo_v2_flash": causal("MiMoV2Flash", MIMO),
     "minimax_m2": causal("MiniMaxM2", MIXTRAL),
     "ministral3": causal("Ministral3", LLAMA),
     "mistral": causal("Mistral", LLAMA),
@@ -284,11 +352,15 @@ ARCHITECTURES = {
     "qwen3_next": causal("Qwen3Next", DELTA_MIXTURE),
     "seed_oss": causal("SeedOss", BIASED),
     "smollm3": causal("SmolLM3", GROUPED),
+    "step3p7": Architecture("Step3p7TextConfig", "Step3p7TextModel", STEP),
     "t5": Architecture("T5Config", "T5ForConditionalGeneration", T5),
     "vit": Architecture("ViTConfig", "ViTForImageClassification", VIT),
 }
 SINGLE = {"mixtral-8x7b": "mixtral", "mixtral-8x22b": "mixtral", "phi-3.5-moe": "phimoe"}
 """Architecture of a model that differs from its family's."""
+IN_NO_FIELD = {"head_dim", "num_labels", "global_head_dim", "num_global_key_value_heads"}
+WITHOUT_HEAD = "step3p7"
+"""Transformers' class that is built is the text model, without its head."""
 ALWAYS_TIED = "t5"
 """Transformers 5 ties this architecture's head whatever the model; T5 1.1 has one of its own."""
 WITHOUT_CLASS = {
@@ -316,8 +388,8 @@ def model_type(name: str) -> str | None:
         return "qwen3_moe"
     if model.family == "qwen3.5":
         return "qwen3_5_moe_text" if model.moe else "qwen3_5_text"
-    if model.family == "nemotron-h" and model.moe:
-        return "nemotron_h of experts"
+    if model.family in ("nemotron-h", "gemma4") and model.moe:
+        return f"{FAMILIES[model.family]} of experts"
     return SINGLE.get(name) or FAMILIES.get(model.family, model.family)
 
 
@@ -343,7 +415,7 @@ def build(transformers: ModuleType, name: str) -> Any:
         for field, path in architecture.fields.items()
     }
     known = {field.name for field in fields(config_class)} | set(config_class.attribute_map)
-    unknown = set(given) - known - {"head_dim", "num_labels"}
+    unknown = set(given) - known - IN_NO_FIELD
     assert not unknown, f"{architecture.config} does not know {sorted(unknown)}"
     with torch.device("meta"):
         return getattr(transformers, architecture.model)(config_class(**given))
@@ -360,7 +432,8 @@ def test_count_equals_what_transformers_builds(transformers: ModuleType, name: s
     model = load_model(name)
     if COMPARED[name] == ALWAYS_TIED:
         model = replace(model, tied_embeddings=True)
-    assert count_parameters(model) == count(build(transformers, name))
+    head = model.vocab_size * model.hidden_size * (COMPARED[name] == WITHOUT_HEAD)
+    assert count_parameters(model) == head + count(build(transformers, name))
 
 
 def test_every_architecture_is_compared() -> None:

@@ -227,8 +227,8 @@ def shape_reasons(context: Context) -> Iterator[str]:
             score == "softmax" and moe and moe.router_bias and not moe.expert_bias
         ),
         model.special_blocks: model.special_blocks,
-        "linear mixers, gated attention or latent experts, which are not written yet": (
-            model.mixer or model.gated_attention or (moe and moe.latent_size)
+        "linear mixers, gates, several attentions or latent experts, which are not written yet": (
+            model.has_special_layers or (moe and moe.latent_size)
         ),
         f"learned positions for {model.num_learned_positions} tokens, sequences of {seq_len}": (
             0 < model.num_learned_positions < seq_len

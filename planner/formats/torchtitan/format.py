@@ -123,7 +123,7 @@ def _foreign_parts(model: ModelSpec) -> Iterator[str]:
             "latent attention": isinstance(model.mla, MlaSpec),
             "parallel blocks, windowed attention or positions that are not rotary": is_special,
             str(model.special_blocks): model.special_blocks,
-            "linear mixers or gated attention": model.mixer or model.gated_attention,
+            "linear mixers, gates or several attentions": model.has_special_layers,
             "parameters outside the usual layers": has_others,
             "shared experts or dense layers beside mixtures": is_mixed,
             "biases of router or experts": moe and (moe.router_bias or moe.expert_bias),
