@@ -12,9 +12,9 @@ from planner.spec.traits import KernelTraits, RecomputeModule, RecomputeTraits
 from planner.units import Array
 
 
-def local_kv_size(model: ModelSpec, tp: Array) -> Array:
-    """Width of the key heads one tp rank holds; replicated when tp exceeds their number."""
-    return np.maximum(model.num_kv_heads / tp, 1.0) * model.head_dim
+def local_kv_heads(model: ModelSpec, tp: Array) -> Array:
+    """Key heads one tp rank holds; replicated when tp exceeds their number."""
+    return np.maximum(model.num_kv_heads / tp, 1.0)
 
 
 def local_kv_size(model: ModelSpec, tp: Array) -> Array:
