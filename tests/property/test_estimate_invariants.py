@@ -19,10 +19,7 @@ from planner.cost.kernels import sustained_flops_per_s
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, PolicyCosts, StageModel
 from planner.cost.stage_model import stage_model
 from planner.cost.states import shard_degree, state_bytes
-from planner.search.ranking.rank import Ranked
-from planner.search.search import strategy_of
-from planner.search.stages.solver import Split
-from planner.spec.strategy import POLICIES, Strategy, StrategyColumns
+from planner.spec.strategy import POLICIES, Strategy, StrategyColumns, split_values
 
 SITUATIONS: tuple[dict[str, object], ...] = (
     {"model": "llama3-8b", "framework": "torchtitan", "seq_len": 8192, "global_batch": 32},
@@ -80,9 +77,8 @@ def strategy_for(pick: Pick) -> Strategy:
         layers = np.diff([0, *cuts, num_layers])
     full = np.array([random.integers(n + 1) for n in layers]) * random.integers(2)
     selective = np.array([random.integers(n + 1) for n in layers - full]) * random.integers(2)
-    counts = np.stack([selective, full, np.zeros_like(full)])
-    split = Split(layers=layers, counts=counts, iteration_s=0.0, is_optimal=False)
-    return strategy_of(columns, Ranked(row=row, split=split))
+    under = dict(zip(POLICIES, [selective, full, np.zeros_like(full)], strict=True))
+    return Strategy(**columns.values(row) | split_values(layers, under))
 
 
 TAIL = ("data_parallel", "offload.gradients", "gradient_passes", "optimizer_step")

@@ -233,7 +233,7 @@ def test_other_programs_are_named(check: Check, text: str, program: str) -> None
     assert not result.is_recognised
 
 
-@pytest.mark.parametrize("like", {each["like"] for each in programs() if "like" in each})
+@pytest.mark.parametrize("like", sorted({each["like"] for each in programs() if "like" in each}))
 def test_programs_are_priced_by_a_profile_that_exists(like: str) -> None:
     _, framework, _, profile = [*like.split(), "--profile", "current"][:4]
     stack = stack_named(framework)
