@@ -158,11 +158,11 @@ def range_line(estimate: Estimate) -> str:
 def time_line(plan: Plan) -> str:
     """Return the time of an iteration, with the range of such runs."""
     made, tuned = plan.estimate, plan.context.is_tuned
-    words = "80 % interval of tuned runs" if tuned else "if tuned; 80 % of others' runs take"
-    return (
-        f"{format_seconds(made.iter_time_s)} an iteration ({words} {range_text(made)}), "
-        f"{format_count(made.tokens_per_s)} tokens/s"
+    time = f"{format_seconds(made.iter_time_s)} an iteration"
+    said = (
+        f"{time}, {{}} (80 % of tuned runs)" if tuned else f"{time} if tuned, usually {{}} (80 %)"
     )
+    return f"{said.format(range_text(made))}, {format_count(made.tokens_per_s)} tokens/s"
 
 
 def utilization_line(plan: Plan) -> str:

@@ -148,11 +148,9 @@ class KernelTraits:
     # Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them.
     adapters: Literal["peft", "16-bit", "compiled", "megatron"]
     adapter_dropout: bool  # their inputs go through dropout
-    # Families of models whose code joins q, k and v, or gate and up; and mixtures of whose layers
-    # "all linear" is attention.
-    joined_qkv_families: tuple[str, ...]
-    joined_mlp_families: tuple[str, ...]
-    bare_expert_families: tuple[str, ...]
+    joined_qkv_families: tuple[str, ...]  # of models whose code joins q, k and v
+    joined_mlp_families: tuple[str, ...]  # of models whose code joins gate and up
+    bare_expert_families: tuple[str, ...]  # mixtures of whose layers "all linear" is attention
     # Embedding, head and norms are fp32, and with them what flows between layers: under autocast,
     # and beside a 4-bit base.
     widens_stream: bool

@@ -23,6 +23,6 @@ def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8() -> None:
     assert saved("fp16") == saved("bf16")
 
 
-def test_dynamic_casts_keep_sixteen_bits() -> None:
-    traits = load_traits("torchtitan")
+def test_dynamic_casts_of_eager_blocks_keep_sixteen_bits() -> None:
+    traits = load_traits("torchtitan", "eager")
     assert traits_at_precision(traits, "fp8") == traits
