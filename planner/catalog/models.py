@@ -28,8 +28,8 @@ from planner.units import format_count
 
 _CONFIG_SUFFIX = ".json"
 _SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
-# The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b.
-_SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])(?![a-z0-9])")
+# The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b; 7b1 is 7b.
+_SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])[0-9]?(?![a-z0-9])")
 _ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
 
 
@@ -49,7 +49,10 @@ def model_file(name: str) -> Path:
     path = models_dir() / f"{name}.yaml"
     if Path(name).name == name and is_file(path):
         return path
-    message = f"unknown model {name!r}; {_known_instead(name)}"
+    if missing := _missing_layers(name):
+        message = f"the catalog cannot express its layers: {missing} are not modelled"
+    else:
+        message = f"unknown model {name!r}; {_known_instead(name)}"
     raise InputError.single("models", name, message)
 
 
@@ -136,6 +139,8 @@ def given_path(argument: str | Path) -> Path:
     is_path = path.suffix.lower() in _SUFFIXES or is_file(path) or is_folder(path)
     if is_path or "/" not in argument or not _is_hub_name(argument):
         return path
+    if _missing_layers(argument):
+        return model_file(argument)
     found = cached_config(argument)
     if found is None:
         message = (
@@ -193,7 +198,11 @@ def catalog_name(name: str) -> str | None:
     ``meta-llama/Llama-3.1-8B-Instruct`` is llama3.1-8b: the owner, case, hyphens, blanks and the
     ending of a checkpoint do not count.
     """
-    known = _spellings()
+    return _meant_by(name, _spellings())
+
+
+def _meant_by(name: str, known: Mapping[str, str]) -> str | None:
+    """What a name means among these, by its spelling without owner and endings."""
     # of a checkpoint's training and date, which leave the architecture as it is
     ending = "-(instruct|chat|base|hf|it|sft|dpo|v[01]\\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
     text = name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
@@ -206,9 +215,21 @@ def catalog_name(name: str) -> str | None:
 
 
 @cache
+def _named(file: str) -> Mapping[str, str]:
+    """What one of the catalog's files of names says, by plain names."""
+    named: Mapping[str, str] = load_trusted(models_dir() / "names" / file)
+    return {plain(name): said for name, said in named.items()}
+
+
+@cache
 def _spellings() -> Mapping[str, str]:
-    named: Mapping[str, str] = load_trusted(models_dir() / "names" / "hugging_face.yaml")
-    return {plain(name): named.get(name, name) for name in (*named, *list_models())}
+    own = {plain(name): name for name in list_models()}
+    return {**own, **_named("hugging_face.yaml")}
+
+
+def _missing_layers(name: str) -> str | None:
+    """What is not modelled of the layers of a model that is known by name alone."""
+    return _meant_by(name, _named("not_modelled.yaml"))
 
 
 def plain(name: str) -> str:

@@ -277,24 +277,22 @@ def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
 
 
 @item("memory.activations.head_gates", inputs=(*SHAPE, "model.num_heads"))
-def head_gates_ops(model: ModelSpec, shape: LayerShape) -> tuple[Op, ...]:
+def head_gates_op(model: ModelSpec, shape: LayerShape) -> Op:
     """One gate per head, from the layer's input, times the head's output.
 
     Kept: the gates, and the product, which the output projection reads. Source: transformers
     modeling_step3p7.py, modeling_bailing_hybrid.py.
     """
     tokens, heads = shape.num_tokens, model.num_heads / shape.tp
-    product = model.value_size / shape.tp
+    product = heads * model.value_dim
     moved = tokens * product * shape.element_bytes
-    return (
-        Op(
-            name="head_gates",
-            params=attention_params(model, shape.tp)["head_gates"].total,
-            gemms=(Gemm(m=tokens, n=heads, k=ZERO + model.hidden_size),),
-            forward_bytes=2.0 * moved,
-            backward_bytes=4.0 * moved,
-            saved=(shape.kept("head_gates.kept", heads + product),),
-        ),
+    return Op(
+        name="head_gates",
+        params=attention_params(model, shape.tp)["head_gates"].total,
+        gemms=(Gemm(m=tokens, n=heads, k=ZERO + model.hidden_size),),
+        forward_bytes=2.0 * moved,
+        backward_bytes=4.0 * moved,
+        saved=(shape.kept("head_gates.kept", heads + product),),
     )
 
 
@@ -322,6 +320,6 @@ def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> 
         norm_op("attention_norm", model, shape, traits),
         *projections,
         *cores,
-        *(head_gates_ops(model, shape) if model.gated_heads else ()),
+        *((head_gates_op(model, shape),) if model.gated_heads else ()),
         output_op(model, shape, traits),
     )

@@ -94,8 +94,8 @@ def mixer_ops(
     gates = parts["mixer_gates"].total / mixer.head_dim
     moved = tokens * (rows + values) * shape.element_bytes * (shape.cp > 1)
     exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
-    behind = GATED_NORM_PASSES * values * mixer.gated_norm
-    elements = tokens * (CONV_PASSES * channels + behind)
+    passed = CONV_PASSES * channels + GATED_NORM_PASSES * values * mixer.gated_norm
+    elements = tokens * passed
     scan = FlashAttention(
         kernel="flash_attn",
         square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,

@@ -22,22 +22,10 @@ from planner.units import Array, ceil_div, format_count
 
 # A number or a column of numbers.
 Count: TypeAlias = Array | int
+Attending: TypeAlias = Literal["dense", "moe", "second_dense", "second_moe"]
+Mixing: TypeAlias = Literal["mixer_dense", "mixer_moe", "parallel_dense", "parallel_moe"]
 # ``cross`` is a dense decoder layer that also attends to an encoder; the last four have one part.
-LayerKind: TypeAlias = Literal[
-    "dense",
-    "moe",
-    "cross",
-    "second_dense",
-    "second_moe",
-    "mixer_dense",
-    "mixer_moe",
-    "parallel_dense",
-    "parallel_moe",
-    "mixer",
-    "attention",
-    "experts",
-    "mlp",
-]
+LayerKind: TypeAlias = Literal[Attending, Mixing, "cross", "mixer", "attention", "experts", "mlp"]
 # Of a letter of a layer pattern that says how tokens are mixed, by the feed-forward part.
 TWO_PARTS: dict[str, dict[bool, LayerKind]] = {
     "F": {False: "dense", True: "moe"},
@@ -48,9 +36,8 @@ TWO_PARTS: dict[str, dict[bool, LayerKind]] = {
 # Of a letter of a layer pattern that says all of a layer.
 ONE_PART: dict[str, LayerKind] = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
 SECOND = ("second_dense", "second_moe")
-SIDE_BY_SIDE = ("parallel_dense", "parallel_moe")
-WITH_MIXER = ("mixer_dense", "mixer_moe", "mixer", *SIDE_BY_SIDE)
-WITH_ATTENTION = ("dense", "moe", "cross", "attention", *SECOND, *SIDE_BY_SIDE)
+WITH_MIXER = ("mixer_dense", "mixer_moe", "mixer", "parallel_dense", "parallel_moe")
+WITH_ATTENTION = ("dense", "moe", "cross", "attention", *SECOND, "parallel_dense", "parallel_moe")
 WITH_EXPERTS = ("moe", "mixer_moe", "second_moe", "parallel_moe", "experts")
 WITH_MLP = ("dense", "cross", "mixer_dense", "second_dense", "parallel_dense", "mlp")
 

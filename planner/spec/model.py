@@ -15,6 +15,9 @@ MixerKind = Literal["mamba2", "gated_delta_net", "kimi_delta", "lightning"]
 Position = Literal["learned", "rope", "alibi", "relative", "none"]
 
 
+HEADS = ("num_heads", "num_kv_heads", "head_dim")  # what a second attention may have its own of
+
+
 @dataclass(frozen=True)
 class Exact:
     """Nothing else is taken for the type in a file, as text for a number; numbers have bounds."""
@@ -153,9 +156,9 @@ class SecondAttentionSpec(Section):
     as in the layers F. A window of the model is theirs alone.
     """
 
-    num_heads: Width | None = None
-    num_kv_heads: Width | None = None
-    head_dim: Width | None = None
+    num_heads: WidthOrNone = 0
+    num_kv_heads: WidthOrNone = 0
+    head_dim: WidthOrNone = 0
     takes_chosen_keys: Flag = False  # no indexer of their own
 
 
@@ -274,29 +277,20 @@ class ModelSpec:
     @property
     def has_special_layers(self) -> bool:
         """Layers have linear mixers, gates, or attention of another shape than others."""
-        is_unusual = self.value_head_dim or self.values_are_keys or self.second_attention
-        return bool(self.mixer or self.gated_attention or self.gated_heads or is_unusual)
+        is_gated = self.gated_attention or self.gated_heads
+        return bool(is_gated or self.mixer or self.second_attention or self.value_head_dim)
 
     def with_attention(self, *, is_second: bool) -> "ModelSpec":
         """Return the model whose every layer has the attention of the layers S, or of F."""
-        second = self.second_attention
+        second, mla = self.second_attention, self.mla
         if second is None:
             return self
         if not is_second:
             return replace(self, second_attention=None, sliding_window=0)
-        mla = self.mla
         if mla and mla.indexer and second.takes_chosen_keys:
             mla = replace(mla, indexer=replace(mla.indexer, num_heads=0, head_dim=0))
-        return replace(
-            self,
-            second_attention=None,
-            full_attention_step=0,
-            num_heads=second.num_heads or self.num_heads,
-            num_kv_heads=second.num_kv_heads or self.num_kv_heads,
-            head_dim=second.head_dim or self.head_dim,
-            values_are_keys=False,
-            mla=mla,
-        )
+        own = {name: getattr(second, name) or getattr(self, name) for name in HEADS}
+        return replace(self, **own, second_attention=None, values_are_keys=False, mla=mla)
 
     @property
     def num_blocks(self) -> int:

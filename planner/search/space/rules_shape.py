@@ -41,8 +41,9 @@ def adapters_can_be_split(context: Context, columns: Columns) -> Clauses:
 @rule("tp", allowed=_HEADS)
 def tp_divides_heads(context: Context, columns: Columns) -> Clauses:
     """Attention heads are split whole over tensor-parallel ranks."""
-    divides = context.model.num_heads % columns["tp"] == 0
-    return {"tp {tp} does not divide {model.num_heads} heads": divides}
+    attentions = (context.model, context.model.with_attention(is_second=True))
+    says = "tp {{tp}} does not divide {} heads"
+    return {says.format(own.num_heads): own.num_heads % columns["tp"] == 0 for own in attentions}
 
 
 @rule("tp", allowed=_HEADS)
