@@ -68,6 +68,14 @@ def test_windows_count_what_they_see() -> None:
     assert longer.attention == pytest.approx(whole, rel=1e-12)
 
 
+def test_layers_of_a_second_attention_have_its_heads_and_its_window() -> None:
+    # Gemma 4 31B: 50 layers of 32 heads of 256 whose queries see 1024(1 - 1024/16384) keys of
+    # 8192, 10 of 32 heads of 512 that see half; 2 FLOPs per key for scores and for values.
+    context = context_of(model="gemma-4-31b", global_batch=4, seq_len=8192)
+    per_token = 50 * 4 * 32 * 256 * 960 + 10 * 4 * 32 * 512 * 4096
+    assert flops(context).attention == pytest.approx(3 * per_token * 4 * 8192, rel=1e-12)
+
+
 def test_encoders_see_the_whole_square() -> None:
     bert = flops(context_of(model="bert-large", seq_len=512))
     assert bert.attention == bert.attention_square

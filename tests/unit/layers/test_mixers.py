@@ -26,6 +26,10 @@ def mixer_of(name: str) -> MixerSpec:
         ("qwen3.5-35b-a3b", 33_718_464),
         ("qwen3.5-397b-a17b", 118_014_208),
         ("nemotron-3-super-120b-a12b", 109_635_968),
+        # in 2048 (2·3072 + 2·256 + 48), conv 3584·5, vectors 3·48 without a norm, out 3072·2048
+        ("falcon-h1-1.5b", 20_039_312),
+        # in 2560 (5·4096 + 32), conv 12288·4, vectors 4096 + 32 + 128, out 4096·2560
+        ("ling-3.0-flash", 63_049_888),
     ],
 )
 def test_parameters_of_a_mixer_by_hand(name: str, params: int) -> None:
@@ -83,4 +87,32 @@ def test_a_layer_of_multi_token_prediction_follows_its_pattern() -> None:
     assert {(block.name, block.num_layers) for block in blocks} == {
         ("attention", 1),
         ("experts", 1),
+    }
+
+
+def test_attention_and_mixer_side_by_side_read_one_norm() -> None:
+    shape, traits = LayerShape.all_of(1.0, 4096), load_traits("megatron")
+    (layer,) = layer_groups(load_model("falcon-h1-7b"), shape, traits)
+    assert [op.name for op in layer.ops] == [
+        *("attention_norm", "qkv", "attention_core", "attention_output"),
+        *("mixer_in", "mixer", "mixer_out", "mlp_norm", "mlp_up"),
+        *("mlp_activation", "mlp_down", "extra"),
+    ]
+
+
+def test_gates_of_heads_keep_the_gate_and_the_gated_output() -> None:
+    shape, traits = LayerShape.all_of(1.0, 4096), load_traits("megatron")
+    layers = layer_groups(load_model("step-3.7-flash"), shape, traits)
+    kept = {
+        layer.name: op.saved_bytes.item() / 4096 / 2
+        for layer in layers
+        for op in layer.ops
+        if op.name == "head_gates"
+    }
+    first, second = 64 + 64 * 128, 96 + 96 * 128
+    assert kept == {
+        "dense": first,
+        "moe": first,
+        "second_dense": second,
+        "second_moe": second,
     }
