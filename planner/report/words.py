@@ -156,13 +156,13 @@ def range_line(estimate: Estimate) -> str:
 
 
 def time_line(plan: Plan) -> str:
-    """Return the time of an iteration, with the range of such runs."""
-    made, tuned = plan.estimate, plan.context.is_tuned
-    time = f"{format_seconds(made.iter_time_s)} an iteration"
-    said = (
-        f"{time}, {{}} (80 % of tuned runs)" if tuned else f"{time} if tuned, usually {{}} (80 %)"
+    """Return the time of an iteration if tuned, with the range of others' runs or of tuned ones."""
+    made = plan.estimate
+    words = ", 80 % of tuned runs" if plan.context.is_tuned else " if tuned, usually"
+    return (
+        f"{format_seconds(made.iter_time_s)} an iteration{words} {range_text(made)}, "
+        f"{format_count(made.tokens_per_s)} tokens/s"
     )
-    return f"{said.format(range_text(made))}, {format_count(made.tokens_per_s)} tokens/s"
 
 
 def utilization_line(plan: Plan) -> str:
