@@ -19,7 +19,7 @@ GROUPS_PERCENT = {
     "tpu-v5e": (2, 5.5),
     "ascend-910b": (21, 17.5),
     "gaudi2": (3, 14.7),
-    "gaudi3": (6, 17.5),
+    "gaudi3": (7, 20.6),  # Falcon 40B with adapters among them, 40 % too fast
 }
 """Runs and mean error of time by accelerator."""
 STACKS_PERCENT = {"llm.c (C/CUDA)": (3, 9.0), "deepspeed 0.6.5": (2, 20.5)}
