@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.schedules.operation import Order, Slot
+from planner.schedules.closed_form import Order, Slot
 from planner.schedules.simulate import (
     ChunkTimes,
     Simulation,

@@ -10,7 +10,7 @@ from planner.cost.stage_model import price
 from planner.cost.time_items import RECOMPUTE, TRANSFER, chunk_stages
 from planner.cost.timeline import WAIT, MemoryCurve, Slice, Timeline, memory_curve, timeline
 from planner.cost.traffic import Message, Traffic, traffic_of
-from planner.schedules.operation import Operation
+from planner.schedules.closed_form import Operation
 from planner.schedules.simulate import inputs_of, num_chunks
 from planner.spec.cluster import Collective
 from planner.spec.strategy import Strategy

@@ -14,7 +14,7 @@ from planner.cost.time_items import (
     common_step_end_items,
     step_end_items,
 )
-from planner.schedules.operation import Slot
+from planner.schedules.closed_form import Slot
 from planner.schedules.simulate import ChunkTimes, device_orders, simulate
 
 WAIT = "wait"

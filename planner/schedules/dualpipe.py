@@ -12,7 +12,7 @@ apart; the report's B is the sum of the two here.
 
 import numpy as np
 
-from planner.schedules.operation import Order, OrderBuilder
+from planner.schedules.closed_form import Order, OrderBuilder
 from planner.units import Array
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.schedules import dualpipe, zero_bubble
-from planner.schedules.closed_form import gpipe_order, interleaved_order
-from planner.schedules.operation import Operation, Order, Slot
+from planner.schedules.closed_form import Operation, Order, Slot, gpipe_order, interleaved_order
 from planner.spec.strategy import V_SHAPED
 
 

@@ -13,7 +13,7 @@ micro-batches, v chunks per device.
 
 import numpy as np
 
-from planner.schedules.operation import Order, OrderBuilder
+from planner.schedules.closed_form import Order, OrderBuilder
 from planner.units import Array
 
 

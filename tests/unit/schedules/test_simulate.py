@@ -1,7 +1,6 @@
 import pytest
 
-from planner.schedules.closed_form import one_f_one_b_makespan_s
-from planner.schedules.operation import Operation
+from planner.schedules.closed_form import Operation, one_f_one_b_makespan_s
 from planner.schedules.simulate import ChunkTimes, Simulation, device_orders, num_chunks, simulate
 from tools.schedules import peak_in_flight
 
