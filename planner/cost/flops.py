@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from planner.cost.kernels import peak_flops_per_s, usual_precision
+from planner.layers.attention import selected_keys
 from planner.layers.block import layer_groups, mtp_blocks
 from planner.layers.op import LayerShape
 from planner.layers.parameters import SECOND, WITH_ATTENTION
-from planner.layers.sparse import selected_keys
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec

@@ -11,7 +11,6 @@ from planner.layers.saved import saved_by, stream_width, widened_op
 from planner.spec.cluster import Collective
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
-from planner.spec.saved import Width
 from planner.spec.training import (
     FROZEN_BYTES,
     QUANTISED_BYTES,
@@ -118,8 +117,15 @@ def adapters_of(
             continue
         for target in chosen:
             width, out = sizes[target]
-            number = len(chosen)
-            found.append(Adapter(name=target, beside=op, width=width, out=out, num_sharing=number))
+            found.append(
+                Adapter(
+                    name=target,
+                    beside=op,
+                    width=width,
+                    out=out,
+                    num_sharing=len(chosen),
+                )
+            )
     return tuple(found)
 
 
@@ -130,8 +136,7 @@ def adapter_params(model: ModelSpec, training: Training, joined: tuple[str, ...]
     Embedding and head have ``V · h`` each where they are trained whole. Source: arXiv 2106.09685,
     section 4.2. Excludes biases, which PEFT does not train.
     """
-    beside = adapters_of(model, training, joined)
-    per_rank = sum(adapter.width + adapter.out for adapter in beside)
+    per_rank = sum(adapter.width + adapter.out for adapter in adapters_of(model, training, joined))
     adapters = model.num_layers * training.num_adapters * training.rank * per_rank
     ends = sum(end in training.targets for end in WHOLE)
     return adapters + ends * model.vocab_size * model.hidden_size
@@ -317,8 +322,9 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
     in 16 bits (:data:`DEQUANTISATIONS`). The rest has 2 bytes, 4 where it was widened.
     """
     weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in op.gemms if gemm.has_weight)
-    stored = weights * training.frozen_linear_bytes
-    frozen_bytes = stored + (op.params - weights) * frozen_input_bytes(traits)
+    frozen_bytes = weights * training.frozen_linear_bytes + (
+        op.params - weights
+    ) * frozen_input_bytes(traits)
     is_quantised = training.frozen_linear_bytes < FROZEN_BYTES and bool(op.gemms)
     forward, backward, launches = DEQUANTISATIONS[traits.dequantisation]
     kernels = launches * num_matrices if is_quantised else 0.0
@@ -375,11 +381,6 @@ def adapter_op(
     # with a mask of one byte. Source: native_dropout, counted.
     wide = 9.0 if kernels.keeps_own_input else 5.0
     dropout = wide if traits.adapter_dropout else 0.0
-    widths: dict[Width, Array] = {
-        "adapter_input": width * input_share(adapter, traits),
-        "adapter_rank": rank,
-        "adapter_mask": width * traits.adapter_dropout,
-    }
     # Output elements per token that a rank scales and adds, and that it joins after a gather.
     added, joined = adapter.out / shape.tp, np.zeros_like(shape.tp)
     if is_by_rows(adapter):
@@ -404,7 +405,18 @@ def adapter_op(
         small_kernels=kernels.small_kernels,
         has_own_kernels=True,
         runs_in_16_bit=True,
-        saved=saved_by(name, "adapter", model, shape, traits, widths=widths),
+        saved=saved_by(
+            name,
+            "adapter",
+            model,
+            shape,
+            traits,
+            widths={
+                "adapter_input": width * input_share(adapter, traits),
+                "adapter_rank": rank,
+                "adapter_mask": width * traits.adapter_dropout,
+            },
+        ),
         comms=adapter_comms(adapter, training.rank, shape, is_overlapped=is_overlapped),
     )
 
@@ -425,8 +437,10 @@ def _adapted(op: Op, adapters: tuple[Op, ...], *, is_overlapped: bool) -> tuple[
         )
     if is_overlapped:
         op = replace(op, comms=(waited_for(op.comms[0]), op.comms[1]))
-    gemms = tuple(replace(gemm, follows_norm=False) for gemm in op.gemms)
-    return (replace(op, gemms=gemms), *adapters)
+    return (
+        replace(op, gemms=tuple(replace(gemm, follows_norm=False) for gemm in op.gemms)),
+        *adapters,
+    )
 
 
 def with_adapters(
@@ -503,5 +517,4 @@ def dequantised_bytes(model: ModelSpec, training: Training) -> Array:
     """
     if training.frozen_linear_bytes >= FROZEN_BYTES:
         return ZERO
-    sizes = target_sizes(model).values()
-    return ZERO + FROZEN_BYTES * max(width * out for width, out in sizes)
+    return ZERO + FROZEN_BYTES * max(width * out for width, out in target_sizes(model).values())

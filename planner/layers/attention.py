@@ -1,4 +1,9 @@
-"""Self-attention as Ops: norm, qkv projection (or its low-rank form), core, output projection."""
+"""Self-attention as Ops: norm, qkv projection (or its low-rank form), core, output projection.
+
+DeepSeek's sparse attention besides: an indexer that chooses keys, latent attention over those.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,12 +16,12 @@ from planner.layers.op import (
     Gemm,
     LayerShape,
     Op,
+    linear,
 )
-from planner.layers.parameters import attention_params, hidden_norm, norm_params
+from planner.layers.parameters import attention_params, norm_params
 from planner.layers.saved import local_kv_size, saved_by
-from planner.layers.sparse import indexer_op, sparse_core_op
 from planner.spec.items import SHAPE, item
-from planner.spec.model import ModelSpec
+from planner.spec.model import IndexerSpec, MlaSpec, ModelSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
@@ -26,6 +31,7 @@ from planner.units import Array
 QKV_FORWARD_BYTES = 6.0
 # The rotary embedding's gradient, and the three gradients joined: two reads, two writes.
 QKV_BACKWARD_BYTES = 8.0
+INDEX_BYTES = 4.0  # of a chosen key's position
 
 
 @item(
@@ -71,19 +77,20 @@ def tp_entry_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
     of the weight's. Source: arXiv 1909.08053 section 3, arXiv 2205.05198 section 4.2.2.
     """
     split, whole = split_and_whole_bytes(model, shape)
-    forward = (Comm(collective="all_gather", axis="tp", num_bytes=split),)
-    backward = (
-        Comm(collective="all_reduce", axis="tp", num_bytes=whole, is_independent=True),
-        Comm(collective="reduce_scatter", axis="tp", num_bytes=split, is_independent=True),
-        Comm(
-            collective="all_gather",
-            axis="tp",
-            num_bytes=split,
-            is_independent=True,
-            is_for_weights=True,
+    return (
+        (Comm(collective="all_gather", axis="tp", num_bytes=split),),
+        (
+            Comm(collective="all_reduce", axis="tp", num_bytes=whole, is_independent=True),
+            Comm(collective="reduce_scatter", axis="tp", num_bytes=split, is_independent=True),
+            Comm(
+                collective="all_gather",
+                axis="tp",
+                num_bytes=split,
+                is_independent=True,
+                is_for_weights=True,
+            ),
         ),
     )
-    return forward, backward
 
 
 def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
@@ -93,17 +100,13 @@ def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
     reduce-scatter forward, all-gather backward. Source: as :func:`tp_entry_comms`.
     """
     split, whole = split_and_whole_bytes(model, shape)
-    forward = (
-        Comm(collective="all_reduce", axis="tp", num_bytes=whole),
-        Comm(collective="reduce_scatter", axis="tp", num_bytes=split),
+    return (
+        (
+            Comm(collective="all_reduce", axis="tp", num_bytes=whole),
+            Comm(collective="reduce_scatter", axis="tp", num_bytes=split),
+        ),
+        (Comm(collective="all_gather", axis="tp", num_bytes=split),),
     )
-    backward = (Comm(collective="all_gather", axis="tp", num_bytes=split),)
-    return forward, backward
-
-
-def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
-    """A weight matrix of k x n applied to m tokens."""
-    return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
 
 
 @item(
@@ -121,7 +124,6 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     width = (model.query_size + model.kv_size + model.projected_value_size) / shape.tp + gate
     turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
     tokens = shape.num_tokens
-    params = attention_params(model, shape.tp)["qkv"].total + norm_params(model)["qk_norm"].total
     saved = saved_by("qkv", "qkv", model, shape, traits)
     if model.qk_norm != "none":
         saved += saved_by("qkv", "qk_norm", model, shape, traits)
@@ -130,7 +132,8 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     return (
         Op(
             name="qkv",
-            params=params,
+            params=attention_params(model, shape.tp)["qkv"].total
+            + norm_params(model)["qk_norm"].total,
             gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
             forward_bytes=tokens
             * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_forward_bytes),
@@ -198,13 +201,6 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     )
 
 
-def _quantised(model: ModelSpec, shape: LayerShape) -> tuple[Array, Array]:
-    """Elements of queries, keys and values on a rank, and of the output's gradient."""
-    values = shape.num_tokens * model.value_size / shape.tp
-    keys = shape.num_tokens * local_kv_size(model, shape.tp)
-    return shape.num_tokens * model.query_size / shape.tp + 2.0 * keys, values
-
-
 @item(
     "memory.activations.attention_core",
     inputs=(*SHAPE, "traits.kernels.attention", "traits.kernels.dropout"),
@@ -221,21 +217,21 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     tokens, seq_len = shape.num_tokens, shape.seq_len
     document = np.minimum(seq_len, shape.document_tokens)
     value_dim = float(model.value_dim)
-    square_flops = 2.0 * tokens * document * heads * (model.head_dim + value_dim)
-    kv_bytes = 2.0 * tokens * local_kv_size(model, shape.tp) * shape.element_bytes * shape.cp
+    keys_and_values = 2.0 * tokens * local_kv_size(model, shape.tp)
+    kv_bytes = keys_and_values * shape.element_bytes * shape.cp
     ring = Comm(collective="all_gather", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
-    ring_back = Comm(collective="reduce_scatter", axis="cp", num_bytes=kv_bytes * (shape.cp > 1))
-    comms = ((ring,), (ring, ring_back))
+    comms = ((ring,), (ring, replace(ring, collective="reduce_scatter")))
     if traits.attention != "unfused":
         ring_overhead = traits.ring_attention_overhead_fraction * (1.0 - 1.0 / shape.cp)
-        causal = 0.5 if model.architecture == "decoder" else 1.0
+        queries = tokens * model.query_size / shape.tp
+        cast = (queries + keys_and_values, tokens * model.value_size / shape.tp)
         return Op(
             name="attention_core",
             attention=FlashAttention(
                 kernel=traits.attention,
-                quantised=_quantised(model, shape) if traits.attention_in_8_bit else None,
-                square_flops=square_flops,
-                causal_fraction=causal,
+                quantised=cast if traits.attention_in_8_bit else None,
+                square_flops=2.0 * tokens * document * heads * (model.head_dim + value_dim),
+                causal_fraction=0.5 if model.architecture == "decoder" else 1.0,
                 seq_len=document,
                 head_dim=(model.head_dim + value_dim) / 2.0,
                 num_tiles=heads * tokens / ATTENTION_BLOCK,
@@ -263,14 +259,100 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     )
 
 
+def selected_keys(indexer: IndexerSpec, seq_len: Array | float) -> Array:
+    """Mean keys that a causal query sees: ``k - k(k-1)/2s``, of shorter sequences half of all.
+
+    The first k queries see all before them, the others k. Source: DeepSeek-V3.2, arXiv 2512.02556,
+    section 2.1.
+    """
+    chosen = float(indexer.top_k)
+    long = chosen - chosen * (chosen - 1.0) / (2.0 * np.asarray(seq_len))
+    return np.where(np.asarray(seq_len) > chosen, long, np.asarray(seq_len) / 2.0)
+
+
+@item("memory.activations.indexer", inputs=(*SHAPE, "model.mla"))
+def indexer_op(
+    model: ModelSpec, mla: MlaSpec, indexer: IndexerSpec, shape: LayerShape, traits: KernelTraits
+) -> Op:
+    """Projections and scores of the indexer, whole on every tp rank.
+
+    FLOPs: ``2(r·i·j + d·j + d·i)`` per token for i heads of j, and scores ``2·i·j`` with every key
+    before: what is left of the square. Kept: its queries, key and weights. Excludes the choice of
+    the top k, and that training it needs no gradient of its input. Source: Megatron-Core
+    transformer/experimental_attention_variant/dsa.py.
+    """
+    tokens, document = shape.num_tokens, np.minimum(shape.seq_len, shape.document_tokens)
+    size = float(indexer.num_heads * indexer.head_dim)
+    parts = attention_params(model, shape.tp)
+    own = sum(part.total for name, part in parts.items() if name.startswith("indexer"))
+    return Op(
+        name="indexer",
+        params=ZERO + own + 2.0 * indexer.head_dim,
+        gemms=(
+            Gemm(m=tokens, n=ZERO + size, k=ZERO + mla.q_lora_rank),
+            Gemm(m=tokens, n=ZERO + indexer.head_dim, k=ZERO + model.hidden_size),
+            Gemm(m=tokens, n=ZERO + indexer.num_heads, k=ZERO + model.hidden_size),
+        ),
+        attention=FlashAttention(
+            kernel=traits.flash_kernel,
+            square_flops=2.0 * tokens * document * size,
+            causal_fraction=0.5,
+            seq_len=document,
+            head_dim=float(indexer.head_dim),
+            num_tiles=indexer.num_heads * tokens / ATTENTION_BLOCK,
+            rate_fraction=traits.attention_rate_fraction,
+        ),
+        saved=(shape.kept("indexer.kept", ZERO + size + indexer.head_dim + indexer.num_heads),),
+    )
+
+
+def sparse_core_op(
+    model: ModelSpec, mla: MlaSpec, indexer: IndexerSpec, shape: LayerShape, traits: KernelTraits
+) -> Op:
+    """Attention over the chosen keys, in the width of the latent vectors (absorbed).
+
+    FLOPs: ``2·a·keys ((c + p) + c)`` per token, keys as in :func:`selected_keys`. Kept: absorbed
+    queries a(c + p), outputs a·c, and the choice. Under cp the latent keys of all ranks are
+    gathered. Source: as :func:`indexer_op`; arXiv 2405.04434, section 2.1.2 for absorption.
+    """
+    tokens, heads = shape.num_tokens, model.num_heads / shape.tp
+    keys = selected_keys(indexer, np.minimum(shape.seq_len, shape.document_tokens))
+    wide = float(mla.kv_lora_rank + mla.qk_rope_head_dim)
+    latent = tokens * wide * shape.element_bytes * shape.cp * (shape.cp > 1)
+    gather = Comm(collective="all_gather", axis="cp", num_bytes=latent)
+    chosen = shape.kept("attention_core.chosen", ZERO + indexer.top_k)
+    return Op(
+        name="attention_core",
+        attention=FlashAttention(
+            kernel=traits.flash_kernel,
+            square_flops=2.0 * tokens * keys * heads * (wide + mla.kv_lora_rank),
+            causal_fraction=1.0,
+            seq_len=keys,
+            num_tiles=heads * tokens / ATTENTION_BLOCK,
+            rate_fraction=traits.attention_rate_fraction,
+        ),
+        saved=(
+            shape.kept("attention_core.absorbed_query", heads * wide),
+            shape.kept("attention_core.latent_output", heads * mla.kv_lora_rank),
+            replace(chosen, element_bytes=INDEX_BYTES),
+        ),
+        comms=((gather,), (gather, replace(gather, collective="reduce_scatter"))),
+    )
+
+
 @item("memory.activations.attention_output", inputs=SHAPE)
 def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Row-parallel output projection; keeps the table's ``attention_output`` section."""
-    width = model.value_size / shape.tp
     return Op(
         name="attention_output",
         params=attention_params(model, shape.tp)["attention_output"].total,
-        gemms=(Gemm(m=shape.num_tokens, n=ZERO + model.hidden_size, k=width),),
+        gemms=(
+            Gemm(
+                m=shape.num_tokens,
+                n=ZERO + model.hidden_size,
+                k=model.value_size / shape.tp,
+            ),
+        ),
         saved=saved_by("attention_output", "attention_output", model, shape, traits),
         comms=tp_exit_comms(model, shape),
     )
@@ -296,21 +378,8 @@ def head_gates_op(model: ModelSpec, shape: LayerShape) -> Op:
     )
 
 
-def cross_attention_ops(
-    model: ModelSpec, shape: LayerShape, traits: KernelTraits
-) -> tuple[Op, ...]:
-    """Cross-attention of a decoder layer: self-attention's ops once more, without its norm.
-
-    The encoder's sequence is taken to be as long as the decoder's. The third norm of the layer
-    is counted here.
-    """
-    norm = Op(name="cross_norm", params=hidden_norm(model).total)
-    return (norm, *attention_ops(model, shape, traits)[1:])
-
-
 def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Self-attention of one layer as Ops, in execution order."""
-    projections = (mla_ops if model.mla else qkv_ops)(model, shape, traits)
     cores: tuple[Op, ...] = (core_op(model, shape, traits),)
     if model.mla and (indexer := model.mla.indexer):
         cores = (sparse_core_op(model, model.mla, indexer, shape, traits),)
@@ -318,7 +387,7 @@ def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> 
             cores = (indexer_op(model, model.mla, indexer, shape, traits), *cores)
     return (
         norm_op("attention_norm", model, shape, traits),
-        *projections,
+        *(mla_ops if model.mla else qkv_ops)(model, shape, traits),
         *cores,
         *((head_gates_op(model, shape),) if model.gated_heads else ()),
         output_op(model, shape, traits),

@@ -7,7 +7,6 @@ import numpy as np
 from planner.layers.adapters import dequantised_bytes, frozen_end, with_adapters
 from planner.layers.attention import (
     attention_ops,
-    cross_attention_ops,
     norm_op,
     tp_entry_comms,
     tp_exit_comms,
@@ -33,6 +32,7 @@ from planner.layers.parameters import (
     WITH_MIXER,
     WITH_MLP,
     final_norm_params,
+    hidden_norm,
     layer_counts,
     layer_kind,
     mlp_params,
@@ -78,7 +78,6 @@ def layer_groups(
     """Return the kinds of layers of a model and their numbers, dense ones first."""
     kernels = traits.kernels
     norm = norm_op("mlp_norm", model, shape, kernels)
-    extra = Op(name="extra", params=ZERO + float(model.extra_params_per_layer))
     mlp = dense_ops(
         model, shape, kernels, ffn_size=float(model.ffn_size), parts=mlp_params(model, shape.tp)
     )
@@ -97,7 +96,7 @@ def layer_groups(
             ops += (norm, *moe_ops(model, shape, kernels))
         if kind in WITH_MLP:
             ops += (norm, *mlp)
-        ops += (extra,)
+        ops += (Op(name="extra", params=ZERO + float(model.extra_params_per_layer)),)
         ops = with_selective_policy(ops, own, shape, traits.recompute)
         if not traits.training.is_frozen:  # adapters run behind the product they stand beside
             ops = without_last_gemm(ops, model, kernels)
@@ -110,19 +109,32 @@ def layer_groups(
             is_overlapped=traits.overlap.tensor_parallel_overlap != "none",
         )
         dense_first = range(model.moe.num_leading_dense_layers if model.moe else 0)
-        leading = sum(layer_kind(model, position) == kind for position in dense_first)
         groups.append(
             LayerGroup(
                 name=kind,
                 num_layers=num_layers,
                 ops=ops,
-                num_leading=leading,
+                num_leading=sum(layer_kind(model, position) == kind for position in dense_first),
                 backward=backward_tensors(kind, model, shape, kernels),
                 freed=saved_by("freed", "freed", model, shape, kernels),
                 dequantised_bytes=dequantised_bytes(model, traits.training),
             )
         )
     return tuple(groups)
+
+
+def cross_attention_ops(
+    model: ModelSpec, shape: LayerShape, traits: KernelTraits
+) -> tuple[Op, ...]:
+    """Cross-attention of a decoder layer: self-attention's ops once more, without its norm.
+
+    The encoder's sequence is taken to be as long as the decoder's. The third norm of the layer
+    is counted here.
+    """
+    return (
+        Op(name="cross_norm", params=hidden_norm(model).total),
+        *attention_ops(model, shape, traits)[1:],
+    )
 
 
 def backward_tensors(
@@ -165,9 +177,11 @@ def head_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
     the head's own gradients, and the gather of all logits for a loss that is not split.
     """
     entry, backward = tp_entry_comms(model, shape)
-    number = shape.num_tokens * 4.0 * (shape.tp > 1)
-    loss = Comm(collective="all_reduce", axis="tp", num_bytes=number)
-
+    loss = Comm(
+        collective="all_reduce",
+        axis="tp",
+        num_bytes=shape.num_tokens * 4.0 * (shape.tp > 1),
+    )
     return waited_for((*entry, loss, loss, loss)), waited_for(backward)
 
 
@@ -182,18 +196,21 @@ def embedding_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -
     elements = shape.num_tokens * model.hidden_size
     saved = saved_by("embedding", "embedding", model, shape, traits.kernels)
     if model.embedding_norm:
-        norm = saved_by("embedding_norm", f"norm.{model.norm}", model, shape, traits.kernels)
-        saved += norm[:1]
-    embedding = Op(
-        name="embedding",
-        params=vocab / shape.tp * model.hidden_size
-        + float(model.num_learned_positions * model.hidden_size + model.extra_params),
-        forward_bytes=elements * 2.0 * shape.element_bytes,
-        backward_bytes=elements * 4.0 * shape.element_bytes,
-        saved=saved,
-        comms=embedding_comms(model, shape),
+        norm = f"norm.{model.norm}"
+        saved += saved_by("embedding_norm", norm, model, shape, traits.kernels)[:1]
+    return frozen_end(
+        Op(
+            name="embedding",
+            params=vocab / shape.tp * model.hidden_size
+            + float(model.num_learned_positions * model.hidden_size + model.extra_params),
+            forward_bytes=elements * 2.0 * shape.element_bytes,
+            backward_bytes=elements * 4.0 * shape.element_bytes,
+            saved=saved,
+            comms=embedding_comms(model, shape),
+        ),
+        traits.training,
+        traits.kernels,
     )
-    return frozen_end(embedding, traits.training, traits.kernels)
 
 
 def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
@@ -207,18 +224,21 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     tokens, hidden = shape.num_tokens, float(model.hidden_size)
     bias = vocab if model.biases.lm_head else 0.0
     own = vocab * hidden * (0.0 if model.tied_embeddings else 1.0)
-    head = Op(
-        name="head",
-        runs_in_16_bit=not traits.kernels.head_in_8_bit,
-        params=own + bias + final_norm_params(model)["final_norm"].total,
-        gemms=(Gemm(m=tokens, n=vocab, k=ZERO + hidden),),
-        forward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
-        backward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
-        saved=saved_by("head", "head", model, shape, traits.kernels)
-        + saved_by("loss", "loss", model, shape, traits.kernels, widths={"logits": vocab}),
-        comms=head_comms(model, shape),
+    return frozen_end(
+        Op(
+            name="head",
+            runs_in_16_bit=not traits.kernels.head_in_8_bit,
+            params=own + bias + final_norm_params(model)["final_norm"].total,
+            gemms=(Gemm(m=tokens, n=vocab, k=ZERO + hidden),),
+            forward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
+            backward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,
+            saved=saved_by("head", "head", model, shape, traits.kernels)
+            + saved_by("loss", "loss", model, shape, traits.kernels, widths={"logits": vocab}),
+            comms=head_comms(model, shape),
+        ),
+        traits.training,
+        traits.kernels,
     )
-    return frozen_end(head, traits.training, traits.kernels)
 
 
 def block_kinds(kinds: tuple[LayerGroup, ...]) -> tuple[LayerGroup, ...]:
@@ -250,13 +270,14 @@ def mtp_ops(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> tup
 
     Embedding and head are the model's, run once more; what they hold is counted where they stand.
     """
-    embedding = embedding_op(model, shape, traits)
-    head = head_op(model, shape, traits)
-    final_norm = ZERO + mtp_params(model)["mtp_final_norm"].total
     return (
-        replace(embedding, name="mtp_embedding", params=ZERO, saved=()),
+        replace(embedding_op(model, shape, traits), name="mtp_embedding", params=ZERO, saved=()),
         projection_op(model, shape, traits),
-        replace(head, name="mtp_head", params=final_norm),
+        replace(
+            head_op(model, shape, traits),
+            name="mtp_head",
+            params=ZERO + mtp_params(model)["mtp_final_norm"].total,
+        ),
     )
 
 
@@ -271,8 +292,11 @@ def projection_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) 
     parts = mtp_params(model, shape.tp)
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     entry, entry_back = tp_entry_comms(model, shape)
-    gathered = tokens * hidden * shape.element_bytes * (shape.tp > 1)
-    gather = Comm(collective="all_gather", axis="tp", num_bytes=gathered)
+    gather = Comm(
+        collective="all_gather",
+        axis="tp",
+        num_bytes=tokens * hidden * shape.element_bytes * (shape.tp > 1),
+    )
     # 8 bytes per element of the joined input: read and written by the norms, and where they join.
     joined = tokens * 2.0 * hidden / shape.sp * 8.0 * shape.wideness
     _, leave_back = tp_exit_comms(model, shape)

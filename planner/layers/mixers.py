@@ -21,10 +21,6 @@ SCAN_RATE_FRACTION: Mapping[MixerKind, float] = {
     "kimi_delta": 0.25,
     "lightning": 0.28,
 }
-# Elements that forward moves per channel: the convolution and the norm of keys read and write.
-CONV_PASSES = 2.0
-# The gated norm behind the scan reads its output and the gate, and writes.
-GATED_NORM_PASSES = 3.0
 
 
 def scan_flops_per_token(mixer: MixerSpec) -> float:
@@ -92,19 +88,14 @@ def mixer_ops(
     channels = (mixer.value_size + 2.0 * mixer.key_size) / shape.tp
     rows = parts["mixer_in"].total / model.hidden_size
     gates = parts["mixer_gates"].total / mixer.head_dim
-    moved = tokens * (rows + values) * shape.element_bytes * (shape.cp > 1)
-    exchange = Comm(collective="all_to_all", axis="cp", num_bytes=moved)
-    passed = CONV_PASSES * channels + GATED_NORM_PASSES * values * mixer.gated_norm
-    elements = tokens * passed
-    scan = FlashAttention(
-        kernel="flash_attn",
-        square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,
-        causal_fraction=1.0,
-        seq_len=shape.seq_len,
-        head_dim=float(mixer.head_dim),
-        num_tiles=mixer.num_heads / shape.tp * tokens / ATTENTION_BLOCK,
-        rate_fraction=SCAN_RATE_FRACTION[mixer.kind],
+    exchange = Comm(
+        collective="all_to_all",
+        axis="cp",
+        num_bytes=tokens * (rows + values) * shape.element_bytes * (shape.cp > 1),
     )
+    # Forward moves 2 elements per channel: the convolution and the norm of keys read and write.
+    # The gated norm behind the scan moves 3: it reads its output and the gate, and writes.
+    elements = tokens * (2.0 * channels + 3.0 * values * mixer.gated_norm)
     return (
         norm_op("attention_norm", model, shape, traits),
         Op(
@@ -119,7 +110,15 @@ def mixer_ops(
         Op(
             name="mixer",
             params=parts["mixer_conv"].total + parts["mixer_vectors"].total,
-            attention=scan,
+            attention=FlashAttention(
+                kernel="flash_attn",
+                square_flops=tokens * scan_flops_per_token(mixer) / shape.tp,
+                causal_fraction=1.0,
+                seq_len=shape.seq_len,
+                head_dim=float(mixer.head_dim),
+                num_tiles=mixer.num_heads / shape.tp * tokens / ATTENTION_BLOCK,
+                rate_fraction=SCAN_RATE_FRACTION[mixer.kind],
+            ),
             forward_bytes=elements * shape.element_bytes,
             backward_bytes=2.0 * elements * shape.element_bytes,
             saved=(shape.kept("mixer.kept", ZERO + kept_elements(mixer) / shape.tp),),

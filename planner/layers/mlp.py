@@ -13,13 +13,13 @@ from planner.layers.op import (
     Op,
     dispatched_token_fraction,
     kept_token_fraction,
+    linear,
     total_bytes,
 )
 from planner.layers.parameters import Parts, moe_params
 from planner.layers.saved import saved_by
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec, MoeSpec
-from planner.spec.saved import Width
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
@@ -56,8 +56,7 @@ def dense_ops(
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     num_up = 2.0 if model.gated_mlp else 1.0
     activation = f"{name}_activation"
-    widths: dict[Width, Array] = {"ffn": width}
-    kept = saved_by(activation, f"mlp.{_kind(model)}", model, shape, traits, widths=widths)
+    section = f"mlp.{_kind(model)}"
     return (
         Op(
             name=f"{name}_up",
@@ -69,7 +68,7 @@ def dense_ops(
             name=activation,
             forward_bytes=tokens * width * forward_traffic,
             backward_bytes=tokens * width * backward_traffic,
-            saved=kept,
+            saved=saved_by(activation, section, model, shape, traits, widths={"ffn": width}),
         ),
         Op(
             name=f"{name}_down",
@@ -192,15 +191,12 @@ def expert_ops(
     bias_forward, bias_backward = expert_bias_traffic(moe, shape, traits)
     # Kernels per expert that this takes.
     adds = not traits.fused_experts and moe.expert_bias
-    adding = adds * traits.expert_bias_forward_kernels
-    adding_back = adds * traits.expert_bias_backward_kernels
     forward_traffic += clamps * traits.clamp_forward_bytes
     backward_traffic += clamps * traits.clamp_backward_bytes
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
     pairs = shape.num_tokens * moe.top_k * shape.expert_share * kept_token_fraction(shape, traits)
-    rows = pairs / local_experts
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.expert_hidden_size
 
@@ -208,7 +204,7 @@ def expert_ops(
     stash_bytes = 2.0 * total_bytes(kept) * traits.stashes_experts
 
     def product(n: Array, k: Array) -> tuple[Gemm, ...]:
-        return (Gemm(m=rows, n=n, k=k, count=local_experts),)
+        return (Gemm(m=pairs / local_experts, n=n, k=k, count=local_experts),)
 
     return (
         Op(
@@ -230,7 +226,10 @@ def expert_ops(
             gemms=product(hidden, width),
             forward_bytes=pairs * hidden * bias_forward,
             backward_bytes=pairs * hidden * bias_backward,
-            tiny_kernels=(adding * local_experts, adding_back * local_experts),
+            tiny_kernels=(
+                adds * traits.expert_bias_forward_kernels * local_experts,
+                adds * traits.expert_bias_backward_kernels * local_experts,
+            ),
         ),
     )
 
@@ -245,11 +244,9 @@ def _latent_ops(
     """
     params = moe_params(model)["latent"].total / 2.0
     tokens, hidden, latent = shape.num_tokens / shape.sp, ZERO + model.hidden_size, moe.latent_size
-    down = Gemm(m=tokens, n=ZERO + latent, k=hidden)
-    up = Gemm(m=tokens, n=hidden, k=ZERO + latent)
     return (
-        (Op(name="latent_down", params=params, gemms=(down,)),),
-        (Op(name="latent_up", params=params, gemms=(up,)),),
+        (linear("latent_down", tokens, ZERO + latent, hidden, params),),
+        (linear("latent_up", tokens, hidden, ZERO + latent, params),),
     )
 
 
@@ -268,17 +265,16 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             name="shared_expert",
         )
     tokens, num_experts = shape.num_tokens / shape.sp, ZERO + float(moe.num_experts)
-    router = Op(
-        name="router",
-        runs_in_16_bit=True,
-        params=moe_params(model, shape.tp)["router"].total,
-        gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
-        tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
-        saved=saved_by("router", "router", model, shape, traits),
-    )
     down, up = _latent_ops(model, moe, shape) if moe.latent_size else ((), ())
     return (
-        router,
+        Op(
+            name="router",
+            runs_in_16_bit=True,
+            params=moe_params(model, shape.tp)["router"].total,
+            gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
+            tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
+            saved=saved_by("router", "router", model, shape, traits),
+        ),
         *down,
         exchange_op("dispatch", model, moe, shape, traits),
         *expert_ops(model, moe, shape, traits),

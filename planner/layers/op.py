@@ -256,6 +256,11 @@ class Op:
         return total_bytes(self.kept)
 
 
+def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
+    """A weight matrix of k x n applied to m tokens."""
+    return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
+
+
 def kept_token_fraction(shape: LayerShape, traits: KernelTraits) -> Array:
     """Tokens that the busiest rank of experts gets, over the mean of what routers choose.
 

@@ -86,8 +86,9 @@ def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     gates = {"head_gates": _matrix(heads, model.hidden_size)} if model.gated_heads else {}
     if model.mla is not None:
         return latent_attention_params(model, model.mla, tp) | gates
-    queries = model.query_size * (1 + model.gated_attention)
-    rows = queries + model.kv_size + model.projected_value_size
+    rows = (
+        model.query_size * (1 + model.gated_attention) + model.kv_size + model.projected_value_size
+    )
     qkv_rows = ceil_div(np.asarray(rows), np.asarray(tp))
     return {
         "qkv": _matrix(qkv_rows, model.hidden_size, biased=model.biases.qkv),
@@ -110,21 +111,27 @@ def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Pa
     :func:`norm_params`.
     """
     heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
-    query_rows = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
-    kv_rows = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     indexer: Parts = {}
     if mla.indexer:
-        size = mla.indexer.num_heads * mla.indexer.head_dim
         indexer = {
-            "indexer_query": _matrix(size, mla.q_lora_rank),
+            "indexer_query": _matrix(
+                mla.indexer.num_heads * mla.indexer.head_dim,
+                mla.q_lora_rank,
+            ),
             "indexer_key": _matrix(mla.indexer.head_dim, model.hidden_size),
             "indexer_weights": _matrix(mla.indexer.num_heads, model.hidden_size),
         }
     return {
         "query_down": _matrix(mla.q_lora_rank, model.hidden_size),
-        "query_up": _matrix(query_rows, mla.q_lora_rank or model.hidden_size),
+        "query_up": _matrix(
+            heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim),
+            mla.q_lora_rank or model.hidden_size,
+        ),
         "kv_down": _matrix(mla.kv_lora_rank + mla.qk_rope_head_dim, model.hidden_size),
-        "kv_up": _matrix(kv_rows, mla.kv_lora_rank),
+        "kv_up": _matrix(
+            heads * (mla.qk_nope_head_dim + mla.v_head_dim),
+            mla.kv_lora_rank,
+        ),
         "attention_output": _matrix(model.hidden_size, heads * mla.v_head_dim),
         **indexer,
     }
@@ -176,8 +183,7 @@ def cross_attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     Queries come from the decoder, keys and values from the encoder of equal hidden size
     (T5, arXiv 1910.10683, section 2.1).
     """
-    own = attention_params(model, tp)
-    return {f"cross_{name}": part for name, part in own.items()}
+    return {f"cross_{name}": part for name, part in attention_params(model, tp).items()}
 
 
 def _two_layer_params(
@@ -198,8 +204,13 @@ def mlp_params(model: ModelSpec, tp: Count = 1) -> Parts:
     g = 2 for gated activations, whose gate and up projections are one matrix here
     (arXiv 2002.05202), else 1.
     """
-    sizes = (model.hidden_size, model.ffn_size)
-    return _two_layer_params("mlp", sizes, tp, gated=model.gated_mlp, biased=model.biases.mlp)
+    return _two_layer_params(
+        "mlp",
+        (model.hidden_size, model.ffn_size),
+        tp,
+        gated=model.gated_mlp,
+        biased=model.biases.mlp,
+    )
 
 
 def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
@@ -290,9 +301,11 @@ def embedding_params(model: ModelSpec, tp: Count = 1) -> Parts:
     P counts the learned position rows, with the two spare ones of OPT. Padding the
     vocabulary to a multiple is left to the framework.
     """
-    rows = ceil_div(np.asarray(model.vocab_size), np.asarray(tp))
     return {
-        "token_embedding": _matrix(rows, model.hidden_size),
+        "token_embedding": _matrix(
+            ceil_div(np.asarray(model.vocab_size), np.asarray(tp)),
+            model.hidden_size,
+        ),
         "position_embedding": _matrix(model.num_learned_positions, model.hidden_size),
     }
 
@@ -317,10 +330,12 @@ def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
     ``mtp_projection`` (d, 2d) of both joined, split by column; ``mtp_final_norm``. Embedding and
     head are the model's own (arXiv 2412.19437, section 2.2).
     """
-    rows = ceil_div(np.asarray(model.hidden_size), np.asarray(tp))
     return {
         "mtp_norms": _norm(model, 2 * model.hidden_size),
-        "mtp_projection": _matrix(rows, 2 * model.hidden_size),
+        "mtp_projection": _matrix(
+            ceil_div(np.asarray(model.hidden_size), np.asarray(tp)),
+            2 * model.hidden_size,
+        ),
         "mtp_final_norm": _norm(model, model.hidden_size),
     }
 
@@ -347,8 +362,12 @@ def layer_kind(model: ModelSpec, position: int) -> LayerKind:
 def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
     """Return the number of layers of each kind that the model has."""
     kinds = [layer_kind(model, position) for position in range(model.num_layers)]
-    counts: dict[LayerKind, int] = {"dense": 0, "moe": 0, "cross": model.num_decoder_layers}
-    return counts | {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    return {
+        "dense": 0,
+        "moe": 0,
+        "cross": model.num_decoder_layers,
+        **{kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
+    }
 
 
 def _sum(parts: Parts, num_routed_experts: int = 1) -> int:

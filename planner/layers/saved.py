@@ -12,15 +12,13 @@ from planner.spec.traits import KernelTraits, RecomputeModule, RecomputeTraits
 from planner.units import Array
 
 
-def local_kv_heads(model: ModelSpec, tp: Array) -> Array:
-    """Key heads one tp rank holds; replicated when tp exceeds their number."""
-    return np.maximum(model.num_kv_heads / tp, 1.0)
-
-
 def local_kv_size(model: ModelSpec, tp: Array) -> Array:
-    """Width of the key heads one tp rank holds, of values of another width the mean of both."""
+    """Width of the key heads one tp rank holds, of values of another width the mean of both.
+
+    Heads are replicated when tp exceeds their number.
+    """
     width = model.head_dim if model.mla else (model.head_dim + model.value_dim) / 2.0
-    return local_kv_heads(model, tp) * width
+    return np.maximum(model.num_kv_heads / tp, 1.0) * width
 
 
 def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> dict[Width, Array]:
@@ -113,9 +111,11 @@ def without_module(op: Op, module: RecomputeModule, names: set[str]) -> Op:
     """
     if module.only_beside.get(op.name, op.name) not in names:
         return op
-    kept = tuple(tensor for tensor in op.kept if not _is_any(tensor, module.drops))
-    fraction = max(float(op.selective_fraction), module.repeats.get(op.name, 0.0))
-    return replace(op, selective_fraction=fraction, selective_saved=kept)
+    return replace(
+        op,
+        selective_fraction=max(float(op.selective_fraction), module.repeats.get(op.name, 0.0)),
+        selective_saved=tuple(tensor for tensor in op.kept if not _is_any(tensor, module.drops)),
+    )
 
 
 def matmul_widths(
@@ -243,10 +243,9 @@ def widened_op(op: Op, shape: LayerShape, *, gated: bool) -> Op:
         return op
     number = numbers[op.name]
     outputs = 2.0 if op.name == "qkv" else 1.0
-    elements = ZERO
-    for gemm in op.gemms:
-        if gemm.has_weight:
-            elements = elements + (number * gemm.k + outputs * gemm.n)
+    elements = ZERO + sum(
+        number * gemm.k + outputs * gemm.n for gemm in op.gemms if gemm.has_weight
+    )
     # An element cast between fp32 and 16 bits: one read, one written, or the other way round.
     cast = shape.num_tokens * elements * 6.0
     return replace(

@@ -175,9 +175,9 @@ def mean_states(model: ModelSpec, optimizer: OptimizerSpec) -> MeanStates:
     for kind, number in layer_counts(model).items():
         layers += number * weight_shapes(model, kind) if number else []
     embedding = weight_shapes(model, "embedding")
-    head = [*weight_shapes(model, "head"), *weight_shapes(model, "final_norm")]
-    if model.tied_embeddings:
-        head = embedding
+    head = embedding
+    if not model.tied_embeddings:
+        head = [*weight_shapes(model, "head"), *weight_shapes(model, "final_norm")]
     return MeanStates(
         layer=_mean(optimizer, layers, "matrix"),
         first=_mean(optimizer, embedding, "embedding"),

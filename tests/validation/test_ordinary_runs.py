@@ -10,8 +10,8 @@ from tools.validation.summary import summarize, time_errors
 
 HERE = Path(__file__).parent
 LEAST_PRICED = 0.95
-# Mean error and bias of times in percent. Asked are 11 and 4, 12 and 6: others' mixtures, capacities
-# of experts, and mixers on GB200 are too fast still.
+# Mean error and bias of times in percent. Asked are 11 and 4, 12 and 6: others' mixtures, capacity
+# of experts and mixers on GB200 are too fast still.
 TIMES = {"ordinary": (15.0, 10.0), "hybrid": (13.5, 9.0)}
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
-from planner.layers.attention import attention_ops
+from planner.layers.attention import attention_ops, selected_keys
 from planner.layers.op import LayerShape, Op
-from planner.layers.sparse import selected_keys
 from planner.spec.model import IndexerSpec
 
 INDEXER = IndexerSpec(num_heads=64, head_dim=128, top_k=2048)
