@@ -7,11 +7,10 @@ from functools import cached_property, partial
 import numpy as np
 
 from planner.cost.context import Context, with_modules
-from planner.cost.layer_passes import layer_times
 from planner.cost.layer_time import scale_items
 from planner.cost.memory_terms import bytes_per
 from planner.cost.pipeline import bubble_filled_s
-from planner.cost.policies import policy_costs, with_recomputed_mtp
+from planner.cost.policies import layer_times, policy_costs, with_recomputed_mtp
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_parts import Per, StageParameters, stage_parameters
 from planner.cost.states import offloads

@@ -97,10 +97,9 @@ class StageParameters(Rowed):
 
     def layer_bytes(self, state: str, layer: LayerMemory) -> Array:
         """Bytes of one layer's weights, gradients, optimizer, host or device states."""
-        dense = getattr(self.states, state)
-        expert = getattr(self.expert_states, state)
         return np.asarray(
-            self.costs.at(layer.params) * dense + self.costs.at(layer.expert_params) * expert
+            self.costs.at(layer.params) * getattr(self.states, state)
+            + self.costs.at(layer.expert_params) * getattr(self.expert_states, state)
         )
 
     def last_bytes(self, state: str) -> Array:
@@ -156,10 +155,8 @@ def stage_parameters(
     costs = costs or layer_costs(context, strategy)
     expert = costs.at(costs.expert_params)
     params = costs.at(costs.params) + expert
-    last_params = costs.at(costs.last.params)
     copies = context.model.tied_embeddings + (context.job.mtp_layers > 0)
-    vocab = costs.at(costs.vocab_params)
-    last_params = last_params + np.where(strategy.head_stage > 0, copies * vocab, 0.0)
+    copied = copies * costs.at(costs.vocab_params)
     states = context.traits.states
     shards = shard_degree(strategy)
     expert_shards = expert_shard_degree(strategy)
@@ -195,7 +192,7 @@ def stage_parameters(
         costs=costs,
         params=params,
         first_params=costs.at(costs.first.params),
-        last_params=last_params,
+        last_params=costs.at(costs.last.params) + np.where(strategy.head_stage > 0, copied, 0.0),
         mtp_params=costs.at(costs.mtp.params),
         mtp_expert_params=costs.at(costs.mtp.expert_params),
         frozen_elements=frozen,

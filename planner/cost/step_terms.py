@@ -7,7 +7,6 @@ import numpy as np
 from planner.cost.context import Context, columns_except, unique_rows
 from planner.cost.data_parallel import bucket_elements, data_parallel_costs
 from planner.cost.kernels import memory_bound_s
-from planner.cost.layer_passes import LayerTimes, sm_contention
 from planner.cost.layer_time import Duration, all_exposed
 from planner.cost.network import COLLECTIVE_FORMULAS, collective_s
 from planner.cost.offload import (
@@ -26,6 +25,7 @@ from planner.cost.overlap import (
     interference_fraction,
     unpaired_micro_batches,
 )
+from planner.cost.policies import LayerTimes, sm_contention
 from planner.cost.stage_parts import Per, StageParameters
 from planner.cost.states import (
     offloaded_fraction,
@@ -115,8 +115,11 @@ def unoverlapped_all_to_all_s(parts: StageParameters) -> Array:
     """
     context, strategy = parts.context, parts.strategy
     costs = parts.costs
-    passes = (costs.forward, costs.backward)
-    hidden = [each["expert_parallel"] for each in passes if "expert_parallel" in each]
+    hidden = [
+        each["expert_parallel"]
+        for each in (costs.forward, costs.backward)
+        if "expert_parallel" in each
+    ]
     if context.traits.overlap.expert_all_to_all_overlap != "batches" or not hidden:
         return np.zeros(len(strategy))
     layer_s = ZERO + sum(costs.at(each.busy_s - each.exposed_s) for each in hidden)

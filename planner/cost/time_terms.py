@@ -11,7 +11,6 @@ import numpy as np
 from planner.cost.context import Context, columns_except, unique_rows
 from planner.cost.kernels import gemm_s, memory_bound_s
 from planner.cost.layer import EndCosts, LayerCosts, mtp_costs
-from planner.cost.layer_passes import LayerTimes, sm_contention
 from planner.cost.layer_time import (
     COMM_ITEMS,
     Duration,
@@ -24,7 +23,7 @@ from planner.cost.layer_time import (
 )
 from planner.cost.network import collective_s, point_to_point_s
 from planner.cost.overlap import exposed_beside_s, straggler_slowdown
-from planner.cost.policies import activation_offload
+from planner.cost.policies import LayerTimes, activation_offload, sm_contention
 from planner.cost.stage import StageModel
 from planner.cost.stage_parts import Per, StageParameters
 from planner.cost.topology import group_of

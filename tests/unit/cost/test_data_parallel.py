@@ -12,8 +12,8 @@ from planner.cost.data_parallel import (
     gradient_copy_bytes,
 )
 from planner.cost.kernels import memory_bound_s
-from planner.cost.layer_passes import layer_times
 from planner.cost.network import collective_s
+from planner.cost.policies import layer_times
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
 from planner.cost.estimate import estimate
-from planner.cost.layer_passes import layer_times
 from planner.cost.overlap import (
     TensorParallelOverlap,
     bucketed_overlap_pieces,
@@ -23,6 +22,7 @@ from planner.cost.overlap import (
     straggler_slowdown,
     unpaired_micro_batches,
 )
+from planner.cost.policies import layer_times
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.step_terms import grad_sync_pieces, unoverlapped_all_to_all_s

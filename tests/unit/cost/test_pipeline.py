@@ -9,9 +9,9 @@ from contexts import context_of, with_traits
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.cost.layer_passes import layer_times
 from planner.cost.ledger import stage_ledgers
 from planner.cost.pipeline import bubble_filled_s, layer_weight_gradient_s, makespan_s
+from planner.cost.policies import layer_times
 from planner.cost.stage_model import PricedStrategy, price, stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.step_terms import tied_embedding_s

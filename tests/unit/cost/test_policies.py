@@ -10,9 +10,8 @@ from planner.answers.layout import requested, resolve
 from planner.cost.buffers import offload_buffer_bytes
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate, estimates
-from planner.cost.layer_passes import layer_times
 from planner.cost.offload import host_transfer_s
-from planner.cost.policies import offers_activation_offload
+from planner.cost.policies import layer_times, offers_activation_offload
 from planner.cost.stage import OFFLOADED, StageModel, all_stages
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
