@@ -231,9 +231,11 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         count = int(np.sum(effects[key] > LEAST_EFFECT))
         value = was.value * math.exp(change)
         figures.append(Figure(key, value, float(deviation), was.basis, count, was.value))
-    before, after = errors(np.zeros(len(used))), errors(theta)
-    own = _own_errors(points, before, after)
-    return Calibration(base=base, figures=tuple(figures), own=tuple(own))
+    return Calibration(
+        base=base,
+        figures=tuple(figures),
+        own=tuple(_own_errors(points, errors(np.zeros(len(used))), errors(theta))),
+    )
 
 
 def _errors(
@@ -253,8 +255,7 @@ def _slopes(errors: Callable[[Array], Array], theta: Array) -> Array:
     """Return the derivatives of the errors by each figure, in logarithms."""
     here = errors(theta)
     # downwards: a fraction may stand at 1 already
-    moved = [errors(theta - axis) for axis in STEP * np.eye(len(theta))]
-    slopes = [(here - each) / STEP for each in moved]
+    slopes = [(here - errors(theta - axis)) / STEP for axis in STEP * np.eye(len(theta))]
     return np.stack(slopes, axis=1)
 
 
@@ -286,9 +287,9 @@ def cluster_text(made: Calibration, command: str, day: date, folder: Path) -> st
         spread = f"+- {each.value * each.deviation:.2g}, {plural(each.num_points, 'point')}"
         comment = f"{spread}, {day.isoformat()}; {each.basis}: {each.catalog:g}"
         overrides.append((each.key, f"{each.value:.6g}", comment))
-    remarks = [f"{_own(each)} {each.before:.1%} before, {each.after:.1%} now" for each in made.own]
+    remarks = [
+        f"  {each.path}: {each.num_points} x {each.kind}, mean error "
+        f"{each.before:.1%} before, {each.after:.1%} now"
+        for each in made.own
+    ]
     return file_text(f"`{command}` on {day.isoformat()}", remarks, rest, overrides)
-
-
-def _own(errors: OwnErrors) -> str:
-    return f"  {errors.path}: {errors.num_points} x {errors.kind}, mean error"

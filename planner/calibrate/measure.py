@@ -282,8 +282,7 @@ def all_tasks(world: World) -> Iterator[Task]:
         yield Task(what, action, [(0.0, sizes)], usual)
     links: tuple[What, ...] = ("host_to_device", "device_to_host")
     for what in links if world.is_gpu else ():
-        copied = [(0.0, {"num_bytes": 2**28})]
-        yield Task(what, partial(_link, world, what), copied)
+        yield Task(what, partial(_link, world, what), [(0.0, {"num_bytes": 2**28})])
     yield Task("host_adam", _adam, [(0.0, {"params": ADAM_PARAMS[device]})], "fp32")
     if world.size > 1:
         yield from _collective_tasks(world)
@@ -309,8 +308,7 @@ def _collective_tasks(world: World) -> Iterator[Task]:
         found += [
             (kind, size, partial(_collective, world, kind, size, group)) for kind in COLLECTIVES
         ]
-    for size in sorted({2, far}):
-        found.append(("p2p", size, partial(_message, world, size - 1)))
+    found += [("p2p", size, partial(_message, world, size - 1)) for size in sorted({2, far})]
     for (kind, size, act), num_bytes in product(found, COLLECTIVE_BYTES):
         choices = [(num_bytes, {"num_bytes": num_bytes})]
         yield Task(kind, act, choices, "fp32", 2.0**16, size)

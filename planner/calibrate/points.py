@@ -168,12 +168,11 @@ class Reading:
             given = f"{num_bytes:,.0f} bytes in {seconds / US:,.1f} us"
             most = f"the links of {node.name} need {least_s / US:,.1f} us at their full rate"
             raise self._too_fast(f"{kind} over {num_ranks}", given, most)
-
-        def predict(machine: ClusterSpec) -> float:
-            # plans have no such collective: the point then pulls at nothing
-            return planned_s(kind, num_bytes, num_ranks, machine) or seconds
-
-        return self._point("collective", predict)
+        # plans have no such collective: the point then pulls at nothing
+        return self._point(
+            "collective",
+            lambda machine: planned_s(kind, num_bytes, num_ranks, machine) or seconds,
+        )
 
     def product(self, m: int, n: int, k: int, precision: Precision) -> Point:
         """A GEMM, at most at the peak."""
@@ -185,11 +184,10 @@ class Reading:
         self._check(f"{precision} product", rate, "the peak is", peak, TERA, "TFLOP/s")
         rows, columns, inner = (np.array(float(side)) for side in (m, n, k))
         gemm = Gemm(m=rows, n=columns, k=inner)
-
-        def predict(machine: ClusterSpec) -> float:
-            return float(product_s(gemm, machine.accelerator, precision))
-
-        return self._point("product", predict)
+        return self._point(
+            "product",
+            lambda machine: float(product_s(gemm, machine.accelerator, precision)),
+        )
 
     def attention(self, work: FlashAttention, precision: Precision, *, is_backward: bool) -> Point:
         """Fused attention, one pass, at most at the peak."""
@@ -200,31 +198,25 @@ class Reading:
         rate = attention_flops(work, is_backward=is_backward) / self.measured
         self._check("attention", rate, "the peak is", peak, TERA, "TFLOP/s")
         seconds = flash_attention_backward_s if is_backward else flash_attention_forward_s
-
-        def predict(machine: ClusterSpec) -> float:
-            return float(np.sum(seconds(work, machine.accelerator, precision)))
-
-        return self._point("attention", predict)
+        return self._point(
+            "attention",
+            lambda machine: float(np.sum(seconds(work, machine.accelerator, precision))),
+        )
 
     def memory(self, num_bytes: float) -> Point:
         """An element-wise kernel, no faster than the memory."""
         most = self.cluster.accelerator.hbm_bytes_per_s
         self._check("memory traffic", num_bytes / self.measured, "memory moves", most)
-
-        def predict(machine: ClusterSpec) -> float:
-            return float(element_wise_s(np.asarray(num_bytes), machine.accelerator))
-
-        return self._point("memory-bound", predict)
+        return self._point(
+            "memory-bound",
+            lambda machine: float(element_wise_s(np.asarray(num_bytes), machine.accelerator)),
+        )
 
     def link(self) -> Point:
         """The rate of a host link, at most that of the memory."""
         most = self.cluster.accelerator.hbm_bytes_per_s
         self._check("a host link", self.measured, "the memory moves", most)
-
-        def predict(machine: ClusterSpec) -> float:
-            return machine.node.host_link_bytes_per_s
-
-        return self._point("host link", predict)
+        return self._point("host link", lambda machine: machine.node.host_link_bytes_per_s)
 
     def host_adam(self, params: float, threads: int, ranks: int) -> Point:
         """A step of a fused Adam on the host by so many threads of each of the ranks of a node.
@@ -252,11 +244,12 @@ class Reading:
         share = made.mfu * made.iter_time_s / self.measured
         if share > ROUNDING:
             raise self._too_fast("an MFU", f"{share:.0%}", "100 % is the peak")
-
-        def predict(machine: ClusterSpec) -> float:
-            return estimate(replace(context, cluster=machine), layout.strategy).iter_time_s
-
-        return self._point("run", predict)
+        return self._point(
+            "run",
+            lambda machine: (
+                estimate(replace(context, cluster=machine), layout.strategy).iter_time_s
+            ),
+        )
 
 
 def table_points(path: str, table: Table, cluster: ClusterSpec) -> Iterator[Point]:
