@@ -28,8 +28,7 @@ from planner.query.from_file import (
     read_for,
     source_of,
 )
-from planner.query.rules import LEGALITY
-from planner.query.values import Values, batch_of, gpus_of, known_of, shape_of
+from planner.query.values import LEGALITY, Values, batch_of, gpus_of, known_of, shape_of
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 
 if TYPE_CHECKING:

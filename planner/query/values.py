@@ -1,6 +1,7 @@
 """Model, GPUs and batch that a file states, checked against its ranges and the job.
 
-What contradicts itself or the job becomes a finding at its line.
+What contradicts itself or the job becomes a finding at its line, as severe as its rule: what rules
+say and where they come from is here too.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,11 +10,59 @@ from functools import partial
 from operator import contains
 from typing import Any
 
+from planner.documents.tree import load_own
+from planner.formats import registry as formats
 from planner.formats.format import ALL, Finding, Located, ParsedConfig, PerChunk, Severity
 from planner.limits import MAX_BATCH, MAX_GPUS, brief
-from planner.query.rules import OWN
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, FieldSpec, gpus_of_replica
+
+LEGALITY = "legality"
+
+
+@dataclass(frozen=True)
+class RuleInfo:
+    """A rule as reports describe it."""
+
+    name: str
+    description: str
+    severity: Severity = "error"
+    source: str = ""  # file of the framework that enforces it, where it is one of a framework
+
+
+# Rules that belong to no format: what must hold.
+OWN = {
+    name: RuleInfo(name, description, severity)
+    for severity, rules in load_own(__package__, "rules.yaml").items()
+    for name, description in rules.items()
+}
+# Of keys and values as a format reads them.
+READING = {
+    "unknown_key": "Every key is one that the framework knows.",
+    "bad_value": "Every value is of the kind and in the range of its key.",
+    "duplicate_key": "No key is given twice.",
+}
+
+
+def describe(name: str) -> RuleInfo:
+    """Return what reports state about a rule; for an unknown one, the words of its name."""
+    if name in OWN:
+        return OWN[name]
+    family, _, short = name.partition(".")
+    words = (short or name).replace("_", " ").strip()
+    words = words[:1].upper() + words[1:]
+    if family == LEGALITY:
+        # The rules of the search come with all that they ask of costs: only reports need them.
+        from planner.search.space.legality import RULES
+
+        messages = {rule.name: " ".join(rule.message.split()) for rule in RULES}
+        return RuleInfo(name, messages.get(short, words))
+    if family in formats.format_names():
+        for rule in formats.load_format(family).rules:
+            if rule.name == short:
+                return RuleInfo(name, words, rule.severity, rule.source)
+    return RuleInfo(name, READING.get(short, words))
+
 
 NOWHERE = Located(key="")
 # Fields of the model by the decisions that state them.

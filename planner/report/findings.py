@@ -151,7 +151,7 @@ def _with_key(finding: Finding) -> str:
 
 def render_sarif(results: Sequence[FileResult]) -> str:
     """One SARIF run with the rules that were broken, and a result per finding."""
-    from planner.query.rules import describe
+    from planner.query.values import describe
 
     findings = [finding for result in results for finding in result.findings]
     names = list(dict.fromkeys(finding.rule for finding in findings))

@@ -6,7 +6,7 @@ import pytest
 
 from planner.check.result import UNREADABLE
 from planner.formats.format import SEVERITIES, Format
-from planner.query.rules import OWN, describe
+from planner.query.values import OWN, describe
 from planner.search.space.legality import RULES
 
 
