@@ -12,8 +12,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
 from planner.formats.format import ExplainedKey, Located
-from planner.formats.rules import Refused
-from planner.formats.settings import Settings, as_whole, decided, flag, given
+from planner.formats.settings import Refused, Settings, as_whole, decided, flag, given
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
 # Names of decisions, each with the key that decides it and the value.

@@ -12,7 +12,7 @@ from typing import Any
 from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.formats.format import Format, Hosts, Located, ParsedConfig, SourceText
-from planner.formats.trainer.tools import tool_names
+from planner.formats.trainer.keys import tool_names
 from planner.spec.traits import FrameworkTraits
 
 

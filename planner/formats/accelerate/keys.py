@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.rules import ConfigView, Refused
+from planner.formats.settings import ConfigView, Refused
 
 TYPE, PRECISION = "distributed_type", "mixed_precision"
 PROCESSES, MACHINES, RANK = "num_processes", "num_machines", "machine_rank"

@@ -4,8 +4,7 @@ from math import prod
 
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.keys import AccelerateView, of_another_model
-from planner.formats.rules import Refused, Rules, Violations
-from planner.formats.settings import as_flag, as_whole, one_of
+from planner.formats.settings import Refused, Rules, Violations, as_flag, as_whole, one_of
 
 CONFIG_ARGS = "accelerate/commands/config/config_args.py"
 LAUNCH = "accelerate/commands/launch.py"

@@ -19,8 +19,15 @@ from planner.formats.decision import (
 )
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.rules import Refused
-from planner.formats.settings import Settings, as_counts, as_number, as_texts, as_whole, given
+from planner.formats.settings import (
+    Refused,
+    Settings,
+    as_counts,
+    as_number,
+    as_texts,
+    as_whole,
+    given,
+)
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 
 _DEVICES, _PATHS = (

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.rules import ConfigView
-from planner.formats.settings import Settings, as_number, as_whole
+from planner.formats.settings import ConfigView, Settings, as_number, as_whole
 
 # What Trainer and Accelerate fill in.
 AUTO = "auto"

@@ -9,8 +9,7 @@ from typing import Any
 
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.rules import Refused, Rules, Violations
-from planner.formats.settings import as_number
+from planner.formats.settings import Refused, Rules, Violations, as_number
 from planner.spelling import did_you_mean
 
 _UNTESTED = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")

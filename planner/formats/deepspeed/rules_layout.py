@@ -5,8 +5,7 @@ AutoTP, Ulysses and AutoEP split layers, sequences and experts.
 
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.rules import Refused, Rules, Violations
-from planner.formats.settings import as_number
+from planner.formats.settings import Refused, Rules, Violations, as_number
 
 rule = Rules(DeepspeedView)
 _CONFIG = "deepspeed/runtime/zero/config.py"

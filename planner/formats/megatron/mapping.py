@@ -66,8 +66,7 @@ from planner.formats.megatron.states import (
     optimizer_problems,
     runtime_choices,
 )
-from planner.formats.rules import Refused
-from planner.formats.settings import Settings, flag, given
+from planner.formats.settings import Refused, Settings, flag, given
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy

@@ -31,8 +31,7 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.states import AWARE, CAPACITY, MAIN_GRADIENTS, MOMENTS, PADS
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
-from planner.formats.rules import Refused, Rules, Violations, first_of
-from planner.formats.settings import as_number
+from planner.formats.settings import Refused, Rules, Violations, as_number, first_of
 
 REMOVED = {
     "--batch-size": "--micro-batch-size",

@@ -19,8 +19,7 @@ from planner.formats.decision import (
     which,
 )
 from planner.formats.megatron.options import Choices, alike, choices, degree, row, word
-from planner.formats.rules import Refused
-from planner.formats.settings import Settings, as_number, flag, given
+from planner.formats.settings import Refused, Settings, as_number, flag, given
 from planner.frameworks.settings import capacity_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting

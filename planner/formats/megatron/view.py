@@ -21,8 +21,7 @@ from planner.formats.megatron.options import (
     word,
 )
 from planner.formats.megatron.states import CONNECTIONS, keeps_order
-from planner.formats.rules import ConfigView
-from planner.formats.settings import given
+from planner.formats.settings import ConfigView, given
 
 ARGUMENTS = "megatron/training/arguments.py"
 CONFIG = "megatron/core/transformer/transformer_config.py"

@@ -17,8 +17,7 @@ from typing import Any
 
 from planner.documents.schema import Schema, load_schema, wrongs
 from planner.formats.format import Located
-from planner.formats.rules import ConfigView
-from planner.formats.settings import Settings, whole, word
+from planner.formats.settings import ConfigView, Settings, whole, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
 

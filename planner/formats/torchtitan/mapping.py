@@ -19,8 +19,7 @@ from planner.formats.decision import (
     unless,
 )
 from planner.formats.format import ALL, DECISIONS, Located
-from planner.formats.rules import Refused
-from planner.formats.settings import Settings, decided, flag, given, whole, word
+from planner.formats.settings import Refused, Settings, decided, flag, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import (
     NAME,

@@ -4,8 +4,7 @@ from collections import Counter
 from functools import partial
 
 from planner.formats.format import CheckContext, FormatRule, listed
-from planner.formats.rules import Refused, Rules
-from planner.formats.settings import Settings
+from planner.formats.settings import Refused, Rules, Settings
 from planner.formats.torchtitan import keys as key
 from planner.formats.torchtitan.keys import POLICY, SELECTORS, TorchtitanView, filled
 from planner.formats.torchtitan.read import RELEASE

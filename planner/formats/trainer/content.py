@@ -19,7 +19,7 @@ from planner.formats.settings import as_whole, finding_at, repeated_keys
 from planner.formats.shell.launch import grouped, launcher_settings, number_of, processes, strays
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines, Word
-from planner.formats.trainer.tools import FrontEnd, is_of
+from planner.formats.trainer.keys import FrontEnd, is_of
 
 FILES = (".yaml", ".yml", ".json")
 # Variables that say how many processes a program's own launcher starts.

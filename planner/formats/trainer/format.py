@@ -36,6 +36,7 @@ from planner.formats.trainer.content import (
     is_script,
     names_in,
 )
+from planner.formats.trainer.keys import OWN, FrontEnd, is_of, load_tool, tool_names
 from planner.formats.trainer.mapping import (
     DEEPSPEED,
     SECTIONS,
@@ -48,7 +49,6 @@ from planner.formats.trainer.mapping import (
 )
 from planner.formats.trainer.read import launched, read
 from planner.formats.trainer.rules import RULES, rule, stated_rules
-from planner.formats.trainer.tools import OWN, FrontEnd, is_of, load_tool, tool_names
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
 

@@ -12,8 +12,8 @@ from planner.formats.format import Located, ParsedConfig, SourceText, listed
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import content_of
+from planner.formats.trainer.keys import FrontEnd, is_meant, is_one_of
 from planner.formats.trainer.mapping import DEEPSPEED, MESH, REPLICATED, section_of
-from planner.formats.trainer.tools import FrontEnd, is_meant, is_one_of
 from planner.formats.trainer.words import translated
 from planner.frameworks.registry import optimizer_names
 from planner.spec.training import (

@@ -7,10 +7,17 @@ from typing import Any
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
 from planner.formats.deepspeed.keys import HANG, LEAVES
-from planner.formats.rules import ConfigView, Refused, Rules, Violations, first_of
-from planner.formats.settings import as_number, one_of
+from planner.formats.settings import (
+    ConfigView,
+    Refused,
+    Rules,
+    Violations,
+    as_number,
+    first_of,
+    one_of,
+)
 from planner.formats.trainer import keys
-from planner.formats.trainer.tools import FrontEnd, is_meant
+from planner.formats.trainer.keys import FrontEnd, is_meant
 from planner.spec.cluster import PROCESSOR
 from planner.spelling import did_you_mean
 

@@ -13,7 +13,7 @@ from planner.formats.format import Finding, Located, ParsedConfig, Severity, Sou
 from planner.formats.settings import as_flag, as_whole, finding_at, flag, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import Content, OutsideError, source_named
-from planner.formats.trainer.tools import FrontEnd
+from planner.formats.trainer.keys import FrontEnd
 from planner.spelling import alike, did_you_mean
 
 _ENGINES = (keys.DEEPSPEED, keys.FSDP)
