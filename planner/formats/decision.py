@@ -64,8 +64,9 @@ def says(
         said = value(context, strategy)
         if said is not None:
             words = why if isinstance(why, str) else why[said]
-            reason = words.format(c=context, s=strategy)
-            yield KeyValue(key=key, value=said, why=reason, is_default=is_default)
+            yield KeyValue(
+                key=key, value=said, why=words.format(c=context, s=strategy), is_default=is_default
+            )
 
     return to
 

@@ -145,8 +145,7 @@ class ParsedConfig:
         """The line of a key, in full or as the file spells it; 0 where the file has none."""
         if key in self.settings:
             return self.settings[key].line
-        spelled = (value.line for value in self.settings.values() if value.key == key)
-        return next(spelled, 0)
+        return next((value.line for value in self.settings.values() if value.key == key), 0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,8 +94,7 @@ def word(settings: Settings, key: str, default: str = "") -> str:
 
 def decided(settings: Settings, key: str, value: object) -> Located:
     """A decision with the place of the key it comes from, line 0 where that is missing."""
-    place = settings.get(key, Located(key=key))
-    return replace(place, value=value)
+    return replace(settings.get(key, Located(key=key)), value=value)
 
 
 def path_of(settings: Settings, key: str) -> tuple[str, ...]:
@@ -128,8 +127,9 @@ def repeated_keys(
     """Findings about keys that stand twice; ``says`` may name the ``first`` line."""
     for each in duplicates:
         key = ".".join(map(str, each.path))
-        place = Located(key=key, line=each.line)
-        yield finding_at(rule, path, place, says.format(first=each.first_line))
+        yield finding_at(
+            rule, path, Located(key=key, line=each.line), says.format(first=each.first_line)
+        )
 
 
 # What is wrong, in words, by whether it is so.

@@ -99,8 +99,9 @@ def read(source: SourceText) -> ParsedConfig:
             raise InputError.single(source.path, key, f"{value} {why}")
     settings: dict[str, Located] = {}
     rule = "accelerate.duplicate_key"
-    says = "given twice; the last one counts"
-    findings = [*repeated_keys(rule, source.path, text.duplicates, says)]
+    findings = [
+        *repeated_keys(rule, source.path, text.duplicates, "given twice; the last one counts")
+    ]
     for path, entry in text.entries.items():
         section, *names = map(str, path)
         if len(names) > 1 or (names and section not in keys.sections()):

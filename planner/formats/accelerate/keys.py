@@ -98,8 +98,7 @@ class AccelerateView(ConfigView):
 def of_another_model(file: ConfigView, key: str) -> Refused:
     """What is wrong with the classes that a file wraps."""
     own = CLASSES.get(str(file.world.decisions.get("model.family")))
-    names = map(str.strip, file.word(key).split(","))
-    given = [*filter(None, names)]
+    given = [*filter(None, map(str.strip, file.word(key).split(",")))]
     are_known = given and {*given} <= {*CLASSES.values()}
     message = f"the model's layers are {own}; given {', '.join(given)}, of which it has none"
     return {message: are_known and own is not None and own not in given}

@@ -138,8 +138,7 @@ def of_mesh(settings: Settings) -> Decided:
     if is_ulysses and processes and processes % outside == 0:
         yield "dp", keys.PROCESSES, processes // outside
     elif is_ulysses or (file.has_mesh and file.kind != "DEEPSPEED"):
-        dp = sizes["dp_replicate"] * sizes["dp_shard"]
-        yield "dp", keys.size_key("dp_shard"), dp
+        yield "dp", keys.size_key("dp_shard"), sizes["dp_replicate"] * sizes["dp_shard"]
     elif processes:
         yield "dp", keys.PROCESSES, processes
 
@@ -156,8 +155,7 @@ def _of_strategy(settings: Settings) -> Decided:
     """FSDP1 also takes its strategy under the name of FSDP2's flag."""
     is_other = keys.STRATEGY not in settings and keys.RESHARD in settings
     key = keys.RESHARD if is_other else keys.STRATEGY
-    strategy = word(settings, key, "FULL_SHARD").upper()
-    yield "zero_stage", key, _FSDP1_STAGES.get(strategy, 3)
+    yield "zero_stage", key, _FSDP1_STAGES.get(word(settings, key, "FULL_SHARD").upper(), 3)
 
 
 def _of_replicas(settings: Settings) -> Decided:

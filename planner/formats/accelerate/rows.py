@@ -219,8 +219,7 @@ def others(sections: Sequence[Section], lines: Iterable[KeyValue]) -> KeyMapping
         kept |= {key for key, value in row.off.items() if value is UNCHANGED}
     tables = [{key for row in each.table for key in row.keys} for each in sections]
     kept |= set.intersection(*tables)
-    gone = set.union(*tables) - kept
-    return KeyMapping(names=(), keys=tuple(sorted(gone)))
+    return KeyMapping(names=(), keys=tuple(sorted(set.union(*tables) - kept)))
 
 
 def section_for(

@@ -118,8 +118,12 @@ def read(source: SourceText) -> ParsedConfig:
         if not mapping.is_known(each.name):
             reader.report(each, "unknown_key", *_unknown(each.name))
         elif each.name.startswith(f"{PEFT}.") and not each.word.text.startswith("+"):
-            message = f"is in no recipe that overrides see: ++{each.name} adds it"
-            reader.report(each, "unknown_key", message, "error")
+            reader.report(
+                each,
+                "unknown_key",
+                f"is in no recipe that overrides see: ++{each.name} adds it",
+                "error",
+            )
     open_ones = [each for each in found if each.unknown and each.name in mapping.OPTIONS]
     reader.note_open(open_ones)
     parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
@@ -140,8 +144,7 @@ def read(source: SourceText) -> ParsedConfig:
     if training:
         decisions["profile"] = replace(reader.settings[RANK], value=NAME)
         dropout = reader.settings.get(DROPOUT)
-        none = ("0", "0.0", *NULL)
-        if dropout is not None and str(dropout.value).lower() not in none:
+        if dropout is not None and str(dropout.value).lower() not in ("0", "0.0", *NULL):
             traits.append(("kernels.adapter_dropout", True))
     is_open = {*of_recipe, *(each.name for each in open_ones)}
     own = reader.settings
@@ -196,8 +199,7 @@ def _parsed(key: str, text: str) -> object:
     if key in mapping.OPTIONS:
         return mapping.option_value(key, text)
     if key == "model.num_query_groups":
-        is_small = text.isascii() and text.isdigit() and len(text) < 9
-        return int(text) if is_small else None
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
     plain = text.strip("'\"")
     if key == mapping.FP32_GRADIENTS:
         return mapping.switch(plain)
@@ -384,8 +386,7 @@ def _in_overrides(rule: FormatRule) -> FormatRule:
             if mapping.NAMED in settings and not asked <= options.keys() | stated:
                 continue
             key = mapping.spelled(broken.key)
-            message = mapping.spelled(broken.message)
-            yield Violation(key=key, message=message)
+            yield Violation(key=key, message=mapping.spelled(broken.message))
 
     return replace(rule, check=check)
 

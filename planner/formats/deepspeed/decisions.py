@@ -55,14 +55,16 @@ def problems(context: Context) -> Iterator[str]:
 
 
 def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
-    fixed = {
-        "vpp": "DeepSpeed's pipeline engine runs one chunk per stage",
-        "schedule": "DeepSpeed's pipeline engine runs 1f1b",
-        "placement": f"DeepSpeed's grid is {PLACEMENT_NAMES[0]}",
-        "sequence_parallel": "AutoTP does not split norms and residuals",
-        "dp_replicate": "DeepSpeed shards over all of dp",
-    }
-    yield from unsupported(strategy, fixed)
+    yield from unsupported(
+        strategy,
+        {
+            "vpp": "DeepSpeed's pipeline engine runs one chunk per stage",
+            "schedule": "DeepSpeed's pipeline engine runs 1f1b",
+            "placement": f"DeepSpeed's grid is {PLACEMENT_NAMES[0]}",
+            "sequence_parallel": "AutoTP does not split norms and residuals",
+            "dp_replicate": "DeepSpeed shards over all of dp",
+        },
+    )
     etp, tp = strategy.etp, strategy.tp
     if etp != tp:
         yield f"etp {etp} with tp {tp}: AutoTP splits experts like other layers"
@@ -123,8 +125,9 @@ def _of_batch(settings: Settings) -> Decided:
 def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
     if context.job.precision == "fp32":
         return told(dict.fromkeys(keys.ENABLED, (False, "products in fp32")))
-    why = "products in 16 bits, master weights in fp32"
-    return told({f"{context.job.precision}.enabled": (True, why)})
+    return told(
+        {f"{context.job.precision}.enabled": (True, "products in 16 bits, master weights in fp32")}
+    )
 
 
 def _of_precision(settings: Settings) -> Decided:
@@ -234,8 +237,7 @@ def _of_offload(settings: Settings) -> Decided:
         yield "offload", key, code
     if keys.RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:
         # Plans know whole percents, and a part that is offloaded is no 0 %.
-        percent = max(1, round(100 * file.ratio))
-        yield "offload_percent", keys.RATIO, percent
+        yield "offload_percent", keys.RATIO, max(1, round(100 * file.ratio))
 
 
 def no_offload(context: Context, strategy: Strategy) -> Refused:

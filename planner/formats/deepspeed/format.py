@@ -115,8 +115,13 @@ def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     if found:
         place = min(found, key=lambda place: place.line)
         others = "" if len(found) == 1 else f", here and at {len(found) - 1} other key(s),"
-        message = f'"auto"{others} is filled in by Trainer or Accelerate only'
-        yield finding_at("deepspeed.auto_value", where, place, message, "warning")
+        yield finding_at(
+            "deepspeed.auto_value",
+            where,
+            place,
+            f'"auto"{others} is filled in by Trainer or Accelerate only',
+            "warning",
+        )
 
 
 def _is_meant(path: Path) -> bool:

@@ -275,5 +275,4 @@ def _parameters(file: DeepspeedView) -> Iterator[tuple[str, Mapping[str, Any], l
         kind, params = file.stated(f"{section}.type").lower(), f"{section}.params"
         if kind in schemas:
             places = [key.rpartition(".") for key in file.settings]
-            names = [name for above, _, name in places if above == params]
-            yield params, schemas[kind], names
+            yield params, schemas[kind], [name for above, _, name in places if above == params]

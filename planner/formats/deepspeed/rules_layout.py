@@ -154,8 +154,10 @@ def scattered_gradients_scale_after(file: DeepspeedView) -> Violations:
         return
     factor = as_number(file["gradient_predivide_factor"])
     if factor not in (None, 1):
-        message = f"stage 3 scatters gradients undivided; given {factor:g}, allowed is 1"
-        yield "gradient_predivide_factor", message
+        yield (
+            "gradient_predivide_factor",
+            f"stage 3 scatters gradients undivided; given {factor:g}, allowed is 1",
+        )
     if file["prescale_gradients"] is True:
         yield "prescale_gradients", "not there under stage 3; allowed is false"
 

@@ -225,8 +225,7 @@ def read(source: SourceText) -> ParsedConfig:
         reader.report(first, "unknown_key", text or "a word that belongs to no option")
     others = [each for each in (*options, *strange) if each.name not in known]
     hidden = [each for each in others if each.word.unknown]
-    open_ones = [each for each in own if each.unknown and each.name in OWNED]
-    reader.note_open(open_ones + hidden)
+    reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
     if hidden:
         reader.settings[HIDDEN] = reader.placed(hidden[0])
     script = arguments.program.text if arguments.program else ""
@@ -234,21 +233,19 @@ def read(source: SourceText) -> ParsedConfig:
     fork = _report_unknown(reader, foreign, script)
     if fork and fork not in ADDING:
         # Of a file for another Megatron nothing is said but that.
-        said = tuple(one for one in reader.findings if one.kind == "made_for")
         return ParsedConfig(
             format=NAME,
             path=source.path,
             settings={},
             decisions={},
-            findings=said,
+            findings=tuple(one for one in reader.findings if one.kind == "made_for"),
             made_for=fork,
         )
     launched = reader.take_launcher(arguments)
     # Variables of a launch script by their own names, and the training script.
     reader.settings |= launched | variables(arguments.environment, lines)
     if arguments.program is not None:
-        place = reader.placed(Entry(name=SCRIPT, word=arguments.program), script)
-        reader.settings[SCRIPT] = place
+        reader.settings[SCRIPT] = reader.placed(Entry(name=SCRIPT, word=arguments.program), script)
     is_own = is_own_script(script) and ADDING.get(fork, CURRENT) == CURRENT
     decisions = decisions_of(reader.settings, processes(launched))
     if fork and ADDING[fork] != CURRENT:

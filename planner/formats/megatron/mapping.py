@@ -143,10 +143,14 @@ def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         yield from alike({"--recompute-num-layers": block}, units)
     elif any(selective):
         modules = {"--recompute-modules": selected_modules(context, strategy)}
-        cheap = "the cheap, large activations are recomputed in backward"
-        yield from alike({granularity: "selective", **modules}, cheap)
-    where = "layers whose saved activations go to the host"
-    yield from alike({"--cpu-offloading-num-layers": offloaded[0] or None}, where)
+        yield from alike(
+            {granularity: "selective", **modules},
+            "the cheap, large activations are recomputed in backward",
+        )
+    yield from alike(
+        {"--cpu-offloading-num-layers": offloaded[0] or None},
+        "layers whose saved activations go to the host",
+    )
 
 
 def _of_policies(settings: Settings) -> Decided:

@@ -85,8 +85,10 @@ def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         "optimizer states and gradients (ZeRO 2)",
         "optimizer states, gradients and weights (ZeRO 3)",
     )
-    over = f"sharded over the data-parallel ranks: {sharded[stage]}"
-    yield from alike({"--use-distributed-optimizer": stage > 0}, over)
+    yield from alike(
+        {"--use-distributed-optimizer": stage > 0},
+        f"sharded over the data-parallel ranks: {sharded[stage]}",
+    )
     if stage > 1:
         kind = f"ZeRO {stage} is Megatron-FSDP"
         meta = "no rank holds the whole model, not even at the start"

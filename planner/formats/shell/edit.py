@@ -261,8 +261,7 @@ class _Edits:
         chosen = min(reversed(stay), key=lambda each: self._depth(each.word.start))
         behind = (chosen.word, *chosen.values)[-1]
         gap = "\n" if self.command.is_list and "\n" in self.text.rstrip() else " "
-        going = [each for each in self.entries if each.name in gone]
-        rest = strays(self.command.words, going)
+        rest = strays(self.command.words, [each for each in self.entries if each.name in gone])
         for name, words in added.items():
             at, text = behind.end, " ".join(map(self.spelled, words))
             if name == self.last and rest[-1] is not behind:

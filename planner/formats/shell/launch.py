@@ -55,8 +55,7 @@ def variables(environment: Mapping[str, Word], lines: Lines) -> dict[str, Locate
 
 def number_of(text: str) -> int | None:
     """A number of nodes or processes; None where the text is none."""
-    is_number = re.fullmatch("[0-9]{1,8}", text) and int(text) > 0
-    return int(text) if is_number else None
+    return int(text) if re.fullmatch("[0-9]{1,8}", text) and int(text) > 0 else None
 
 
 def processes(settings: Mapping[str, Located]) -> Located | None:
@@ -103,8 +102,7 @@ def processes_edit(
     values = list(launcher_values(words))
     settings = launcher_settings(words, Lines(source.text))
     count = processes(settings)
-    is_open = any(word.unknown for _, word in values)
-    if count is None or count.value == num_gpus or is_open:
+    if count is None or count.value == num_gpus or any(word.unknown for _, word in values):
         return
     # Options whose numbers are those of the whole job.
     totals = [each for each in values if each[0] in (NNODES, "--nodes", "--ntasks", "--gpus")]
@@ -199,8 +197,10 @@ def launches_in(
 
     def launches(commands: Iterable[Command]) -> Iterator[Launch]:
         for command in starts(commands):
-            environment = {**script.environment, **command.environment}
-            yield replace(command, environment=environment), options(command.words)
+            yield (
+                replace(command, environment={**script.environment, **command.environment}),
+                options(command.words),
+            )
 
     found = list(launches(script.commands))
     if not any(map(weight, found)):
@@ -236,8 +236,7 @@ def grouped(
         if sign:
             found.append(Entry(name=name, word=word, joined=joined))
         else:
-            values = tuple(behind[: most(name)])
-            found.append(Entry(name=name, word=word, values=values))
+            found.append(Entry(name=name, word=word, values=tuple(behind[: most(name)])))
     return found
 
 
@@ -267,8 +266,9 @@ class WordsReader:
     ) -> None:
         """Note what is wrong with an option or a word."""
         place = self.placed(at) if isinstance(at, Entry) else at
-        found = finding_at(f"{self.format}.{rule}", self.source.path, place, message, severity)
-        self.findings.append(found)
+        self.findings.append(
+            finding_at(f"{self.format}.{rule}", self.source.path, place, message, severity)
+        )
 
     def take(
         self,
@@ -322,6 +322,5 @@ class WordsReader:
         """Return the settings of the launcher's words; report the first that is not known."""
         for word, hint in unknown_options(command.launcher):
             message = f"torchrun has no such option; {hint}".removesuffix("; ")
-            entry = Entry(name=word.text.partition("=")[0], word=word)
-            self.report(entry, "unknown_key", message)
+            self.report(Entry(name=word.text.partition("=")[0], word=word), "unknown_key", message)
         return launcher_settings(command.launcher, self.lines)

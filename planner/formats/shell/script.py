@@ -179,8 +179,7 @@ class Script(Expander):
                 break
         self.assigned = outer
         for name in changed:
-            found = [end.get(name, before.get(name)) for end in ends]
-            self._set(name, _agreed(name, found))
+            self._set(name, _agreed(name, [end.get(name, before.get(name)) for end in ends]))
 
     def _set(self, name: str, value: Value | None) -> None:
         self.assigned[name] = None
@@ -296,8 +295,9 @@ class Script(Expander):
         elif name not in ("echo", "printf"):
             inherited = self.environment if self.num_shells else {}
             environment = {**inherited, **own}
-            command = Command(words=words, environment=environment, launcher=self.outer, end=end)
-            self.commands.append(command)
+            self.commands.append(
+                Command(words=words, environment=environment, launcher=self.outer, end=end)
+            )
             values: dict[str, Value | None] = {name: (word,) for name, word in own.items()}
             for word in words:
                 if " " in word.text:

@@ -77,8 +77,7 @@ class Word:
 
     def cut(self, start: int, end: int) -> "Word":
         """Some of its characters."""
-        chars = [char for char in self.chars if char.text]
-        return Word(tuple(chars[start:end]))
+        return Word(tuple([char for char in self.chars if char.text][start:end]))
 
 
 def in_one_piece(spans: Iterable[Span]) -> Span | None:
@@ -141,8 +140,7 @@ class Command:
     @property
     def start(self) -> int:
         """Position of the program in the file, or of the words."""
-        written = (self.program, *self.words)
-        return min((word.start for word in written if word), default=0)
+        return min((word.start for word in (self.program, *self.words) if word), default=0)
 
     def behind(self, at: int) -> "Command":
         """Return the command whose program is the word at this index, with the words after it."""
@@ -155,8 +153,7 @@ class Lines:
     """Starts of the lines of a text."""
 
     def __init__(self, text: str) -> None:
-        ends = (found.end() for found in re.finditer("\n", text))
-        self.starts = [0, *ends]
+        self.starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def at(self, place: int) -> int:
         """The line of a place, from 1."""
@@ -190,8 +187,7 @@ def parsed(text: str) -> "Node":
     """
     from tree_sitter import Parser
 
-    signs = re.findall(r"[\"'`$(){}<>|&;]", text)
-    if len(signs) > MAX_SIGNS:
+    if len(re.findall(r"[\"'`$(){}<>|&;]", text)) > MAX_SIGNS:
         raise ScriptError(f"it has more than {MAX_SIGNS:,} quotes, brackets and other signs")
     # The grammar counts bytes: whatever it need not understand becomes one of the same length.
     plain = text.replace("\\\r\n", " \\\n").replace("\r\n", "\n\n").replace("\r", " ")
@@ -207,8 +203,7 @@ def parsed(text: str) -> "Node":
         return data[at : at + _CHUNK]
 
     try:
-        parser = Parser(_language())
-        root = parser.parse(chunk, progress_callback=lambda *_: left < 0).root_node
+        root = Parser(_language()).parse(chunk, progress_callback=lambda *_: left < 0).root_node
     except ValueError:
         raise ScriptError("it is tangled so that it takes too long to read") from None
     at = _unclosed(root, text) if root.has_error or "$'" in text else None

@@ -89,8 +89,7 @@ def _named(context: Context) -> keys.Config | None:
         values = shape[part]
         if values:
             shape |= {f"{part}.{key}": value for key, value in vars(values).items()}
-    names = sorted(keys.modules().get(module, ()), key=lambda name: (len(name), name))
-    for name in names:
+    for name in sorted(keys.modules().get(module, ()), key=lambda name: (len(name), name)):
         config = keys.config_named(module, name)
         if (
             not name.startswith("sft_")
@@ -158,8 +157,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     }
     lines = [*told(head), *lines_of(TABLE, context, strategy)]
     words = [keys.words_of(line.key, line.value) for line in lines]
-    text = "".join(f"{shlex.join(own)}\n" for own in words)
-    files = [OutputFile(name="torchtitan.args", text=text)]
+    files = [
+        OutputFile(name="torchtitan.args", text="".join(f"{shlex.join(own)}\n" for own in words))
+    ]
     if written:
         files.append(OutputFile(name=f"{module}.py", text=written))
     assets = "folder with the tokenizer's files, as scripts/download_hf_assets.py of torchtitan"

@@ -219,12 +219,13 @@ def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         layers = ", ".join(map(str, strategy.layers_per_stage))
         is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
         schedule = option.SCHEDULE_NAMES["interleaved" if is_interleaved else strategy.schedule]
-        values = {
-            option.SCHEDULE: (schedule, f"schedule {strategy.schedule}"),
-            option.MICRO_BATCH: (strategy.micro_batch, "sequences per micro-batch"),
-            option.PARTS: (option.parts_of(strategy), f"layers per stage: {layers}"),
-        }
-        yield from told(values)
+        yield from told(
+            {
+                option.SCHEDULE: (schedule, f"schedule {strategy.schedule}"),
+                option.MICRO_BATCH: (strategy.micro_batch, "sequences per micro-batch"),
+                option.PARTS: (option.parts_of(strategy), f"layers per stage: {layers}"),
+            }
+        )
 
 
 def _of_pipeline(settings: Settings) -> Decided:
@@ -256,8 +257,7 @@ def _of_pipeline(settings: Settings) -> Decided:
     # The second parts of a V-shaped schedule go back from the last rank to the first.
     if ours in V_SHAPED:
         counts = [*counts[:pp], *reversed(counts[pp:])]
-    layers = tuple(sum(counts[rank::pp]) for rank in range(pp))
-    yield "layers_per_stage", key, layers
+    yield "layers_per_stage", key, tuple(sum(counts[rank::pp]) for rank in range(pp))
 
 
 def _unlike_pipeline(context: Context, strategy: Strategy) -> Refused:

@@ -137,8 +137,7 @@ def read(source: SourceText) -> ParsedConfig:
     if is_old(source.text):
         return read_old(source)
     (found, entries), _ = entries_in(source)
-    environment = found.environment if _is_wrapped(found) else {}
-    refuse_old(source.path, found.words, environment)
+    refuse_old(source.path, found.words, found.environment if _is_wrapped(found) else {})
     reader = WordsReader(format=keys.NAME, source=source, keeps_open=False)
     known = [each for each in entries if _is_known(reader, each)]
     reader.take(known, _value)
@@ -176,8 +175,11 @@ def _processes(found: Command, lines: Lines) -> dict[str, Located]:
     if not _is_wrapped(found) or PROCESSES not in found.environment:
         return {}
     number = found.environment[PROCESSES]
-    place = Located(value=launch.number_of(number.text), key=PROCESSES, line=lines.at(number.start))
-    return {NPROC_PER_NODE: place}
+    return {
+        NPROC_PER_NODE: Located(
+            value=launch.number_of(number.text), key=PROCESSES, line=lines.at(number.start)
+        )
+    }
 
 
 def refuse_processes(source: SourceText, num_gpus: int) -> None:
@@ -205,8 +207,12 @@ def _is_known(reader: WordsReader, entry: Entry) -> bool:
     if entry.unknown and key in keys.SELECTORS:
         reader.settings[key] = reader.placed(entry, "")
     if entry.unknown and key in DECIDING:
-        message = f"{' '.join(entry.texts)}: the variable is not set in this file"
-        reader.report(entry, "open_variable", message, "note")
+        reader.report(
+            entry,
+            "open_variable",
+            f"{' '.join(entry.texts)}: the variable is not set in this file",
+            "note",
+        )
     return True
 
 
@@ -227,8 +233,12 @@ def _take_variables(reader: WordsReader, found: Command) -> None:
         text = "" if variable is None or variable.unknown else variable.text
         reader.settings[key] = reader.placed(Entry(name=name, word=place), text)
         if variable is None or variable.unknown:
-            message = f"{name} is not set in this file, nor is --{key}"
-            reader.report(reader.settings[key], "open_variable", message, "note")
+            reader.report(
+                reader.settings[key],
+                "open_variable",
+                f"{name} is not set in this file, nor is --{key}",
+                "note",
+            )
 
 
 def _report_config(reader: WordsReader) -> None:
@@ -255,8 +265,12 @@ def _report_schedule(reader: WordsReader) -> None:
         is_other = key == keys.SCHEDULE_CSV or keys.schedule_named(str(place.value)) == "other"
         if place.value and is_other:
             modelled = ", ".join(keys.SCHEDULE_NAMES.values())
-            message = f"{place.value} is not modelled; modelled are {modelled}"
-            reader.report(place, "schedule_not_modelled", message, "note")
+            reader.report(
+                place,
+                "schedule_not_modelled",
+                f"{place.value} is not modelled; modelled are {modelled}",
+                "note",
+            )
 
 
 OLD = (

@@ -113,8 +113,12 @@ def _no_plain_json(source: SourceText) -> Iterator[Finding]:
         (problem,) = error.problems
         place = Located(key="", line=int(problem.key.removeprefix("line ")))
         reason = problem.message.removeprefix("not JSON: ")
-        message = f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed"
-        yield finding_at("trainer.bad_value", source.path, place, message)
+        yield finding_at(
+            "trainer.bad_value",
+            source.path,
+            place,
+            f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed",
+        )
 
 
 def _of_command(source: SourceText, tool: FrontEnd) -> Content:
@@ -130,8 +134,9 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
         if start and (tool.commands or (is_of(tool, given.keys()) and not is_engines)):
             break
     else:
-        message = f"no command starts training with {tool.program}"
-        raise InputError.single(source.path, "file", message)
+        raise InputError.single(
+            source.path, "file", f"no command starts training with {tool.program}"
+        )
     under = Content(places={})
     if file and not tool.is_own:
         under = _under(source, tool, file)
@@ -192,8 +197,9 @@ def _options(
         value = values[0] if len(values) == 1 else values
         is_known = not (each.unknown or each.word.unknown)
         line = lines.at(each.word.start)
-        place = Located(value=value if is_known else None, key=each.name, line=line)
-        found[each.name[2:].replace("-", "_")] = place
+        found[each.name[2:].replace("-", "_")] = Located(
+            value=value if is_known else None, key=each.name, line=line
+        )
     named = found.pop("config", None)
     others = strays(words, entries)
     file = next((word for word in others if word.text.endswith(FILES)), None)
@@ -217,8 +223,11 @@ def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
     named = source_named(source, file)
     content = content_of(named, tool) if named.path != source.path else None
     if content is None or content.is_command:
-        message = f"{file.value} is no YAML or JSON; a loop, or a file of another kind"
-        raise InputError.single(source.path, f"line {file.line}", message)
+        raise InputError.single(
+            source.path,
+            f"line {file.line}",
+            f"{file.value} is no YAML or JSON; a loop, or a file of another kind",
+        )
     places: dict[str, Located] = {}
     for name, each in content.places.items():
         places[name] = replace(each, line=file.line)

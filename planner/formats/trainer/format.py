@@ -99,8 +99,7 @@ def recognise(source: SourceText, tool: FrontEnd) -> bool:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
-    section = section_for(context, strategy, SECTIONS)
-    lines = lines_of(section.table, context, strategy)
+    lines = lines_of(section_for(context, strategy, SECTIONS).table, context, strategy)
     environment = mesh_variables(context, strategy)
     documents, length = context.job.documents, context.job.seq_len
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
@@ -116,9 +115,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
         beside[key] = f"tp_size {strategy.tp}", "transformers splits the weights"
     parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
-    text = written({line.key: line.value for line in lines})
     return Emitted(
-        files=(OutputFile(name=FILE, text=text), *adapter_files(context)),
+        files=(
+            OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
+            *adapter_files(context),
+        ),
         command=("${TRAIN_SCRIPT}", FILE),
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
@@ -195,8 +196,7 @@ def _in_own_words(
     found: Mapping[str, Any], settings: Settings, tool: FrontEnd
 ) -> dict[tuple[str, ...], Any]:
     """Values by their paths in a program's file, of TrainingArguments what it may carry."""
-    words = {**tool.arguments, **tool.inverse}
-    spelled = {full: name for name, full in words.items()}
+    spelled = {full: name for name, full in {**tool.arguments, **tool.inverse}.items()}
     paths: dict[tuple[str, ...], Any] = {}
     for key in found if tool.is_own else CARRIED:
         if key not in found:

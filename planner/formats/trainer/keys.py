@@ -146,8 +146,7 @@ class FrontEnd:
 def tool_names() -> tuple[str, ...]:
     """Their names, sorted; no table is read."""
     files = [Path(entry.name) for entry in resources.files(__package__).iterdir()]
-    names = {file.stem for file in files if file.suffix == ".yaml"}
-    return tuple(sorted(names - {OWN}))
+    return tuple(sorted({file.stem for file in files if file.suffix == ".yaml"} - {OWN}))
 
 
 @cache

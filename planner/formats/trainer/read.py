@@ -138,8 +138,12 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
         # The first ones, as commands of scripts have many.
         places = [*content.open_keys.values()][:6]
         names = listed([each.key for each in places])
-        message = f"{names}: made by the shell from what the file does not say; not known"
-        made.report("unresolved", places[0], message, "note")
+        made.report(
+            "unresolved",
+            places[0],
+            f"{names}: made by the shell from what the file does not say; not known",
+            "note",
+        )
     settings = made.settings
     section = section_of(settings)
     found = decided_in(section.table, settings)
@@ -256,5 +260,4 @@ def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
     if not sizes:
         return reading
     sizes[keys.MESH] = Located(value={}, key=keys.MESH)
-    decisions = dict(reading.decisions)
-    return replace(reading, decisions=decisions | decided_in((MESH,), sizes))
+    return replace(reading, decisions=dict(reading.decisions) | decided_in((MESH,), sizes))

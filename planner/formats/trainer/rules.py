@@ -98,11 +98,10 @@ def one_checkpointing(file: ConfigView) -> Refused:
     """Blocks are recomputed by FSDP or by the model."""
     if not (file.is_on(keys.FSDP) and file.flag(keys.BLOCKS)):
         return {}
-    names = (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
     return first_of(
         {
             f"given true beside {file.spelled(name)} true; this one alone": file.flag(name)
-            for name in names
+            for name in (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
         }
     )
 

@@ -112,8 +112,7 @@ def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
     full = tool.arguments.get(name, name)
     if not full:
         return {}
-    values = tool.values.get(full, {})
-    return {full: values.get(str(value), value)}
+    return {full: tool.values.get(full, {}).get(str(value), value)}
 
 
 def _take_fsdp(made: Translation) -> None:
@@ -128,8 +127,7 @@ def _take_fsdp(made: Translation) -> None:
         inner = content.get(keys.FSDP_CONFIG, content)
         if isinstance(inner, dict):
             for name, value in inner.items():
-                full = f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}"
-                made.take(place, {full: value})
+                made.take(place, {f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
         made.take(place, {keys.FSDP: content.get(keys.FSDP, True)})
     if made.tool.fsdp_by_config and given(settings, keys.FSDP_CONFIG):
         settings.setdefault(keys.FSDP, settings[keys.FSDP_CONFIG])
