@@ -185,8 +185,10 @@ def _linted(
             "keys, types and contradictions are checked; memory, network and time are not: "
             f"{' and '.join(missing)} {'say' if missing[1:] else 'says'} for what job"
         )
-    note = Finding(rule=rule, severity="note", message=message, path=reading.path)
-    return num_gpus or 0, (*_as_likely(kept, reading), note)
+    return num_gpus or 0, (
+        *_as_likely(kept, reading),
+        Finding(rule=rule, severity="note", message=message, path=reading.path),
+    )
 
 
 def _as_likely(findings: Sequence[Finding], reading: ParsedConfig) -> tuple[Finding, ...]:
@@ -216,8 +218,7 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
     elif cluster and num_gpus > cluster.num_accelerators:
         wrong = f"the cluster has {cluster.num_accelerators} GPUs; given {num_gpus}"
     if wrong:
-        finding = Finding(rule="job.gpus", severity="error", message=wrong, path=source.path)
-        findings += (finding,)
+        findings += (Finding(rule="job.gpus", severity="error", message=wrong, path=source.path),)
     return FileResult(
         path=source.path,
         format=f"{kind.name} hostfile",

@@ -103,8 +103,9 @@ def fix_file(
     kind = format_of(source, request.framework)
     reading = read_for(kind, kind.read(source), request)
     if reading.made_for:
-        message = f"is for {reading.made_for}, whose rules are not known"
-        raise InputError.single(reading.path, "file", message)
+        raise InputError.single(
+            reading.path, "file", f"is for {reading.made_for}, whose rules are not known"
+        )
     start = start_of(kind, source, reading, needed_job(request, reading))
     context = replace(start.layout.context, margin_fraction=0.0)
     found = FixedFile(

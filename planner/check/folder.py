@@ -28,8 +28,12 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     known = [each for each in results if each.is_recognised]
     if known:
         return known
-    message = "no file of the folder is of a known format"
-    nothing = Finding(rule=UNREADABLE, severity="error", message=message, path=path)
+    nothing = Finding(
+        rule=UNREADABLE,
+        severity="error",
+        message="no file of the folder is of a known format",
+        path=path,
+    )
     return [FileResult(path=path, findings=(nothing,), is_recognised=False)]
 
 
@@ -39,8 +43,9 @@ def configuration_in(path: str, request: Request) -> tuple[str, Request]:
     found = [each.path for each in sources if not is_plan_file(each) and recognised(each)]
     if len(found) != 1:
         names = ", ".join(Path(name).name for name in found) or "none"
-        message = f"one configuration is repaired at a time; the folder holds {names}"
-        raise InputError.single(path, "--fix", message)
+        raise InputError.single(
+            path, "--fix", f"one configuration is repaired at a time; the folder holds {names}"
+        )
     return found[0], request
 
 

@@ -196,8 +196,8 @@ def advice_findings(
     if min(faster, weighed_s / best.weighed_s - 1.0) < LEAST_ADVICE_FRACTION:
         return
     changes = in_words(differences(layout.strategy, best.strategy))
-    text = (
+    yield layout.places.finding(
+        "advice.better_plan",
         f"{faster:.0%} faster for the same batch on the same GPUs "
-        f"({format_seconds(iter_time_s)} to {format_seconds(best.iteration_s)}): {changes}"
+        f"({format_seconds(iter_time_s)} to {format_seconds(best.iteration_s)}): {changes}",
     )
-    yield layout.places.finding("advice.better_plan", text)

@@ -77,8 +77,9 @@ def _read(file: Path) -> Settings | None:
     except tomllib.TOMLDecodeError as error:
         raise InputError.single(where, "file", f"not TOML: {error}") from None
     except (RecursionError, ValueError):
-        message = "not TOML: nested too deeply, or a number of thousands of digits"
-        raise InputError.single(where, "file", message) from None
+        raise InputError.single(
+            where, "file", "not TOML: nested too deeply, or a number of thousands of digits"
+        ) from None
     if file.name == OWN_FILE:
         return validate(Settings, data, where)
     tool = data.get("tool")

@@ -126,8 +126,7 @@ def at_least(layout: Layout) -> Layout:
     if "optimizer" in layout.assumes:
         context = replace(context, traits=with_optimizer(context.traits, "sgd"))
     if "seq_len" in layout.assumes:
-        length = min(LEAST_SEQ_LEN, context.job.seq_len)
-        context = context.with_job(seq_len=length)
+        context = context.with_job(seq_len=min(LEAST_SEQ_LEN, context.job.seq_len))
     return replace(layout, context=context, strategy=strategy)
 
 
@@ -216,8 +215,9 @@ def _without_contradictions(
         raise InputError.single(reading.path, "layout", "the layout cannot be made out")
     total = job.request.global_batch or known.get("global_batch")
     if not isinstance(total, int):
-        message = "the file does not say it; give --global-batch"
-        raise InputError.single(reading.path, "global_batch", message)
+        raise InputError.single(
+            reading.path, "global_batch", "the file does not say it; give --global-batch"
+        )
     context = free.layout.context
     strategy = replace(free.layout.strategy, pp=pp, dp=dp)
     # What the file does not state of the batch follows as far as it can in whole numbers.

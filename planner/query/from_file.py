@@ -143,8 +143,9 @@ def format_of(source: SourceText, name: str) -> Format:
         raise UnrecognisedError(_why_unknown(source))
     if len(found) > 1:
         names = ", ".join(each.name for each in found)
-        message = f"could be of several formats: {names}; --framework says which"
-        raise InputError.single(source.path, "file", message)
+        raise InputError.single(
+            source.path, "file", f"could be of several formats: {names}; --framework says which"
+        )
     return found[0]
 
 
@@ -180,8 +181,7 @@ def with_model(reading: ParsedConfig) -> ParsedConfig:
     name = catalog_name(place.value)
     if name is None:
         return reading
-    named = ModelInFile(spec=load_model(name), places={"": place})
-    return replace(reading, own_model=named)
+    return replace(reading, own_model=ModelInFile(spec=load_model(name), places={"": place}))
 
 
 def needed_job(request: Request, reading: ParsedConfig) -> Job:
@@ -191,8 +191,9 @@ def needed_job(request: Request, reading: ParsedConfig) -> Job:
         return job
     missing = [] if request.model or reading.own_model else ["--model"]
     missing += [] if request.cluster else ["--cluster"]
-    message = f"{' and '.join(missing)} needed, here or in planner.toml"
-    raise InputError.single(reading.path, "file", message)
+    raise InputError.single(
+        reading.path, "file", f"{' and '.join(missing)} needed, here or in planner.toml"
+    )
 
 
 def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedConfig:
@@ -235,5 +236,8 @@ def _assumed(text: str) -> tuple[str, object]:
         return name, int(value)
     allowed = [f"recompute={each}" for each in RECOMPUTE]
     allowed += [f"{each}=..." for each in (*ASSUMED_WORDS, *ASSUMED_NUMBERS, "zero_stage")]
-    message = f"nothing that can be assumed; given {text!r}, allowed are {', '.join(allowed)}"
-    raise InputError.single("command line", ASSUME, message)
+    raise InputError.single(
+        "command line",
+        ASSUME,
+        f"nothing that can be assumed; given {text!r}, allowed are {', '.join(allowed)}",
+    )

@@ -124,11 +124,12 @@ def _imbalance(percent: float | None, model: ModelSpec | None, problems: Problem
         return 0.0
     if percent is not None:
         return percent / 100.0
-    text = (
+    problems.note(
+        NoteKind.default,
         f"the busiest rank of experts gets {USUAL_IMBALANCE_FRACTION:.0%} more tokens than the "
-        "mean (assumed; --imbalance changes it)"
+        "mean (assumed; --imbalance changes it)",
+        "imbalance",
     )
-    problems.note(NoteKind.default, text, "imbalance")
     return USUAL_IMBALANCE_FRACTION
 
 
@@ -245,11 +246,12 @@ def _count(part: str, text: str) -> int:
     part = part.strip()
     if len(part) <= MAX_COUNT_DIGITS and part.isdecimal() and 1 <= int(part) <= MAX_GPUS:
         return int(part)
-    message = (
+    raise InputError.single(
+        COMMAND_LINE,
+        "--gpus",
         "needs a range such as 8..1024 (doubling) or numbers such as 8,24,64, "
-        f"of 1 to {MAX_GPUS:,}; given {brief(text)}"
+        f"of 1 to {MAX_GPUS:,}; given {brief(text)}",
     )
-    raise InputError.single(COMMAND_LINE, "--gpus", message)
 
 
 def read_clusters(cluster: str, gpus: str, problems: Problems) -> tuple[ClusterSpec, ...]:

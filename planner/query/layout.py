@@ -126,8 +126,7 @@ def complete(
     layout = None
     has_bad_value = any(finding.kind == "bad_value" for finding in reading.findings)
     if strategy and batch and precision and not unpriced and not has_bad_value:
-        size = batch["global_batch"]
-        spec = JobSpec(global_batch=size, seq_len=seq_len, precision=precision)
+        spec = JobSpec(global_batch=batch["global_batch"], seq_len=seq_len, precision=precision)
         layout = Layout(
             context=_context(values, job, spec, traits, strategy.recompute_modules),
             strategy=strategy,
@@ -191,8 +190,11 @@ def _documents(values: Values, text: str | None, seq_len: int) -> Documents | No
         raise InputError.single("command line", "--documents", str(error)) from None
     if stated is not None and stated.value != documents.batching:
         values.places.of["documents"] = stated
-        message = f"the file's documents are {stated.value}; the job's are {documents.batching}"
-        values.add("job.documents", message, "documents")
+        values.add(
+            "job.documents",
+            f"the file's documents are {stated.value}; the job's are {documents.batching}",
+            "documents",
+        )
     return documents
 
 

@@ -57,8 +57,10 @@ def check_placement(
     """Note a placement that no framework offers."""
     known = sorted({name for each in frameworks for name in each.support.placements})
     if given is not None and frameworks and given not in (*known, ANY_PLACEMENT):
-        message = f"unknown or not offered; given {given!r}, allowed {', '.join(known)}, any"
-        problems.add("--placement", message)
+        problems.add(
+            "--placement",
+            f"unknown or not offered; given {given!r}, allowed {', '.join(known)}, any",
+        )
 
 
 def placed(contexts: Sequence[Context], given: str | None) -> tuple[Context, ...]:
@@ -71,8 +73,9 @@ def placed(contexts: Sequence[Context], given: str | None) -> tuple[Context, ...
         names = tuple(name for name in offered if given in (name, ANY_PLACEMENT))
         kept += [replace(context, placements=names)] if names else []
     if not kept:
-        message = f"no format asked for can say {given!r}"
-        raise InputError.single(COMMAND_LINE, "--placement", message)
+        raise InputError.single(
+            COMMAND_LINE, "--placement", f"no format asked for can say {given!r}"
+        )
     return tuple(kept)
 
 
@@ -130,8 +133,9 @@ def offering(
             for _, (text, message) in left
         )
     for context, (text, message) in left:
-        said = f"left out for {text}: {context.traits.name} ({message})"
-        problems.note(NoteKind.left_out, said, "fix")
+        problems.note(
+            NoteKind.left_out, f"left out for {text}: {context.traits.name} ({message})", "fix"
+        )
     return tuple(context for context, what in found if what is None)
 
 

@@ -81,8 +81,7 @@ def _values(
             value = option.read(said)
             option.check(value)
         except ValueError as error:
-            problem = Problem(where="command line", key=option.flag, message=str(error))
-            problems.append(problem)
+            problems.append(Problem(where="command line", key=option.flag, message=str(error)))
             continue
         if value != ():
             found[option.name] = value

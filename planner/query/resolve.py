@@ -231,8 +231,10 @@ def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> A
     known = tuple(dict.fromkeys(one for one in traded if one))
     several = len(known) == len(traded) and 2 <= len(known) <= 3
     if text and None not in traded and not several:
-        message = f"takes two or three different objectives of {', '.join(WORDS)}; given {text!r}"
-        problems.add("--pareto", message)
+        problems.add(
+            "--pareto",
+            f"takes two or three different objectives of {', '.join(WORDS)}; given {text!r}",
+        )
     aim = Aim(objective=name, limits=limits, pareto=known)
     if cluster is not None:
         problems.read(partial(_check_figures, aim, cluster))

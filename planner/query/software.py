@@ -119,8 +119,9 @@ def read_frameworks(
         problems.note(NoteKind.read_as, text, "framework")
         name, profile = stack.framework, query.given.get("profile", stack.profile)
     elif name not in known:
-        hint = SEVERAL.get(name.lower(), "")
-        problems.add("--framework", unknown("framework", name, known, hint))
+        problems.add(
+            "--framework", unknown("framework", name, known, SEVERAL.get(name.lower(), ""))
+        )
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
     if is_nemo and "profile" not in query.given:
         profile = BRIDGE_PROFILE
@@ -159,8 +160,9 @@ def _with_options(
     modules, percent = query.get("recompute_modules"), query.get("margin")
     recompute = query.get("recompute")
     if None not in (modules, recompute) and "selective" not in recompute.split("|"):
-        text = f"needs --recompute selective; given --recompute {recompute}"
-        problems.add("--recompute-modules", text)
+        problems.add(
+            "--recompute-modules", f"needs --recompute selective; given --recompute {recompute}"
+        )
     if modules is not None:
         names = [name.strip() for name in modules.split(",") if name.strip()]
         traits = problems.read(partial(with_recompute_modules, traits, names)) or traits
@@ -211,8 +213,9 @@ def read_training(query: Query, problems: Problems) -> Training:
     if chosen is None:
         return FULL
     if rank is None:
-        text = f"adapters of rank {USUAL_RANK} (--lora-rank changes it)"
-        problems.note(NoteKind.default, text, "lora_rank")
+        problems.note(
+            NoteKind.default, f"adapters of rank {USUAL_RANK} (--lora-rank changes it)", "lora_rank"
+        )
     return Training(mode=mode, rank=rank or USUAL_RANK, targets=chosen)
 
 
@@ -347,8 +350,9 @@ def note_idle_modules(contexts: Sequence[Context], problems: Problems) -> None:
     """Note recompute modules that were asked for and save nothing."""
     for model, traits in ((context.model, context.traits) for context in contexts):
         for name in idle_modules(model, traits):
-            text = (
+            problems.note(
+                NoteKind.default,
                 f"recompute module {name} saves nothing: the layers of {model.name} keep no "
-                f"tensor that it would rebuild under {traits.name}"
+                f"tensor that it would rebuild under {traits.name}",
+                "recompute_modules",
             )
-            problems.note(NoteKind.default, text, "recompute_modules")

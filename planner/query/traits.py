@@ -125,8 +125,7 @@ def _choices(path: str, kind: object) -> Sequence[object]:
     """Return the values that a trait or its elements may have; none where any will do."""
     if "zero_stages" in path:
         return (0, 1, 2, 3)
-    own = get_args(kind) if get_origin(kind) is Literal else ()
-    return _words_of().get(path, own)
+    return _words_of().get(path, get_args(kind) if get_origin(kind) is Literal else ())
 
 
 def _converted(path: str, kind: object, value: object) -> TraitValue | None:

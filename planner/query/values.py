@@ -290,8 +290,7 @@ def check_model(values: Values, model: ModelSpec) -> None:
     own = values.reading.own_model
     wrong: dict[tuple[str, int], list[str]] = {}
     for place, text in model_mismatches(values, model):
-        same = wrong.setdefault((place.key, place.line), [])
-        same.append(text)
+        wrong.setdefault((place.key, place.line), []).append(text)
     for (key, line), (text, *others) in wrong.items():
         more = f" (and {len(others)} other sizes)" if others else ""
         place = Located(key=key, line=line)
