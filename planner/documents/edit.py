@@ -64,8 +64,7 @@ class Editor(ABC):
     def replaced(self, pair: Pair, value: object) -> Splice:
         """Put a value where another stands."""
         key, item = pair
-        indent = self.indent_of(key.start)
-        return item.start, item.end, self.written(value, indent)
+        return item.start, item.end, self.written(value, self.indent_of(key.start))
 
     def added(self, mapping: Node, path: Path, value: object) -> list[Splice]:
         """A pair behind the last one, on a line of its own where the first has one."""
@@ -107,8 +106,7 @@ class Editor(ABC):
         now = self
         for path, value in changes.items():
             while not now._has(path, value):
-                made = spliced(now.text, now._splices(path, value))
-                after = type(self)(self.where, made)
+                after = type(self)(self.where, spliced(now.text, now._splices(path, value)))
                 now._check(after, path, value)
                 now = after
         return now.text
@@ -140,8 +138,11 @@ class Editor(ABC):
         if not is_done or self._others(path) != after._others(path):
             key = ".".join(map(str, path))
             given = "be taken out" if value is REMOVED else f"be set to {value!r}"
-            message = f"cannot {given} in place: anchors, tags or merge keys stand in the way"
-            raise InputError.single(self.where, key, message)
+            raise InputError.single(
+                self.where,
+                key,
+                f"cannot {given} in place: anchors, tags or merge keys stand in the way",
+            )
 
     def _others(self, path: Path) -> dict[Path, str]:
         """All values but those in a path and those that hold it."""
@@ -182,9 +183,7 @@ class JsonEditor(Editor):
 
     def written(self, value: Plain, indent: str | None = None) -> str:
         """A value as JSON, with ``indent`` a member to a line."""
-        if indent is None:
-            return json.dumps(value)
-        return json_text(value, indent, self.newline)
+        return json.dumps(value) if indent is None else json_text(value, indent, self.newline)
 
     def without(self, mapping: Node, pair: Pair) -> list[Splice]:
         """Take out a member, its comma, and its line if nothing else is on it."""

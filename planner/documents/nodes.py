@@ -120,8 +120,9 @@ class _Composer:
         while not isinstance(self.loader.peek_event(), yaml.CollectionEndEvent):
             children.append(self._node(depth + 1))
         if start.tag not in (*_NOT_SPECIFIC, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
-            message = f"tag {start.tag} asks for an object; allowed are plain values"
-            raise self.refuse(start, message)
+            raise self.refuse(
+                start, f"tag {start.tag} asks for an object; allowed are plain values"
+            )
         last = self.loader.get_event()
         node.end, node.is_block = last.end_mark.index, not start.flow_style
         if isinstance(start, yaml.SequenceStartEvent):
@@ -156,8 +157,9 @@ class _Composer:
         except (yaml.YAMLError, *wrong) as error:
             reason = getattr(error, "problem", None) or str(error)
             raise self.refuse(event, f"{event.value!r} cannot be read: {reason}") from None
-        message = f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read"
-        raise self.refuse(event, message)
+        raise self.refuse(
+            event, f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read"
+        )
 
 
 def compose(where: str, text: str) -> Node | None:

@@ -90,8 +90,7 @@ class _Walk:
             items: dict[str | int, Entry] = {}
             for at, item in enumerate(target.items):
                 items[at] = self.visit(item, (*path, at), item.line)
-            values = [each.value for each in items.values()]
-            return Entry(value=values, line=line, inner=items)
+            return Entry(value=[each.value for each in items.values()], line=line, inner=items)
         return Entry(value=target.value, line=line)
 
     def _mapping(self, node: Node, path: Path) -> dict[str | int, Entry]:
@@ -107,8 +106,9 @@ class _Walk:
                 raise self.refuse(key, "a mapping or a list as key; allowed are plain words")
             name, line = key.resolved.text, key.line
             if name in own:
-                twice = Duplicate(path=(*path, name), line=line, first_line=own[name])
-                self.duplicates.append(twice)
+                self.duplicates.append(
+                    Duplicate(path=(*path, name), line=line, first_line=own[name])
+                )
             own.setdefault(name, line)
             found.pop(name, None)
             found[name] = self.visit(item, (*path, name), line)
@@ -119,8 +119,7 @@ class _Walk:
         self.num_merging += 1
         target = node.resolved
         found: dict[str | int, Entry] = {}
-        sources = target.items if target.kind == "sequence" else (target,)
-        for source in reversed(sources):
+        for source in reversed(target.items if target.kind == "sequence" else (target,)):
             self.count(node, path)
             if source.resolved.kind != "mapping":
                 raise self.refuse(node, "a merge key takes a mapping or a list of mappings")
@@ -148,8 +147,7 @@ def _tree(where: str, root: Node | None) -> Tree:
     if root:
         top = walk.visit(root, (), root.line)
     entries = dict(_entries(top, ()))
-    duplicates = tuple(walk.duplicates)
-    return Tree(value=top.value, entries=entries, duplicates=duplicates, root=root)
+    return Tree(value=top.value, entries=entries, duplicates=tuple(walk.duplicates), root=root)
 
 
 def parsed_object(where: str, text: str) -> Tree:
@@ -189,8 +187,9 @@ def load_json(path: str | FilePath) -> dict[str, Any]:
 def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:
     """The value of a text; InputError where it is no mapping, or one with a key given twice."""
     if not isinstance(found.value, dict):
-        message = f"must be {word} of keys, is a {type(found.value).__name__}"
-        raise InputError.single(where, "line 1", message)
+        raise InputError.single(
+            where, "line 1", f"must be {word} of keys, is a {type(found.value).__name__}"
+        )
     if found.duplicates:
         raise InputError(
             Problem(

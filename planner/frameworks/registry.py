@@ -228,17 +228,18 @@ def _sections(
         if "width" not in child:
             yield from _sections(child, f"{prefix}.{name}" if prefix else name)
             continue
-        entry = SavedTensorSpec(
-            name=name,
-            width=child["width"],
-            element_bytes=float(child["bytes"]),
-            multiple=float(child.get("multiple", 1.0)),
-            is_linear_input=bool(child.get("linear_input", False)),
-            fp8_bytes=child.get("fp8_bytes"),
-            when=child.get("when", "always"),
-            is_freed=bool(child.get("freed", False)),
+        entries.append(
+            SavedTensorSpec(
+                name=name,
+                width=child["width"],
+                element_bytes=float(child["bytes"]),
+                multiple=float(child.get("multiple", 1.0)),
+                is_linear_input=bool(child.get("linear_input", False)),
+                fp8_bytes=child.get("fp8_bytes"),
+                when=child.get("when", "always"),
+                is_freed=bool(child.get("freed", False)),
+            )
         )
-        entries.append(entry)
     if entries or not node:
         yield prefix, tuple(entries)
 

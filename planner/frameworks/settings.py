@@ -83,11 +83,12 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
             if training.mode in load_traits(traits.name, profile).support.train
         ][:1]
         options.append(f"--framework {', '.join(training_frameworks(training.mode))}")
-        message = (
+        raise InputError.single(
+            "command line",
+            "--train",
             f"{traits.name} ({traits.profile}) trains {allowed} here; given {training.mode}; "
-            f"{' or '.join(options)} trains it"
+            f"{' or '.join(options)} trains it",
         )
-        raise InputError.single("command line", "--train", message)
     saved = traits.kernels.saved.of_frozen_weights()
     widens_stream = traits.kernels.widens_stream and training.mode == "qlora"
     if widens_stream:
@@ -110,8 +111,11 @@ def with_recompute_modules(traits: FrameworkTraits, names: Sequence[str]) -> Fra
     known = [module.name for module in traits.recompute.modules]
     unknown = ", ".join(repr(name) for name in names if name not in known)
     if unknown:
-        message = f"unknown modules {unknown} of {traits.name}; allowed are {', '.join(known)}"
-        raise InputError.single("command line", "--recompute-modules", message)
+        raise InputError.single(
+            "command line",
+            "--recompute-modules",
+            f"unknown modules {unknown} of {traits.name}; allowed are {', '.join(known)}",
+        )
     return replace(traits, recompute=replace(traits.recompute, selected=tuple(names)))
 
 

@@ -381,6 +381,5 @@ LAUNCHERS: Mapping[str, Launcher] = {
 def load_launcher(name: str) -> Launcher:
     """Return a launcher by name; InputError where there is none."""
     if name not in LAUNCHERS:
-        message = unknown("launcher", name, LAUNCHERS)
-        raise InputError.single("command line", "--launcher", message)
+        raise InputError.single("command line", "--launcher", unknown("launcher", name, LAUNCHERS))
     return LAUNCHERS[name]
