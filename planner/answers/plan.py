@@ -16,14 +16,15 @@ from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective_matrix
 from planner.query.resolve import Resolved
-from planner.search.headroom import (
+from planner.search.ranking.goals import Goal, non_dominated
+from planner.search.search import (
+    Progress,
+    SearchResult,
     headroom_frontiers,
     headroom_gib,
     most_headroom_gib,
     with_headroom,
 )
-from planner.search.ranking.goals import Goal, non_dominated
-from planner.search.search import Progress, SearchResult
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.units import Array
@@ -157,7 +158,7 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
 
     The fastest plan of every number of GPUs is enough: at a given number, cost and energy rise with
     the iteration time, and one no faster than that of fewer GPUs costs and draws more as well.
-    Headroom is counted in whole GiB (:func:`planner.search.headroom.headroom_frontiers`).
+    Headroom is counted in whole GiB (:func:`planner.search.search.headroom_frontiers`).
     """
     if not plans:
         return ()

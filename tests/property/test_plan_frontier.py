@@ -135,7 +135,7 @@ TRADED = st.sampled_from([pair for n in (2, 3) for pair in combinations(OBJECTIV
 
 
 def asked(context: Context, narrowing: Narrowing, aim: Aim, top: int = 3) -> Answer:
-    with patch("planner.search.headroom.GIB", STEP_BYTES):
+    with patch("planner.search.search.GIB", STEP_BYTES):
         return answer([context], top=top, narrowing=narrowing, aim=aim)
 
 

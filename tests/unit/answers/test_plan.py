@@ -10,8 +10,7 @@ from planner.answers.plan import answer, answered, respecting_margin
 from planner.cost.context import Context
 from planner.query.query import Query
 from planner.query.resolve import resolve
-from planner.search.headroom import headroom_gib, with_headroom
-from planner.search.search import search
+from planner.search.search import headroom_gib, search, with_headroom
 from planner.units import GIB
 
 MARGIN = 0.4
