@@ -203,7 +203,7 @@ def collective(
     from planner.answers.collective import CollectiveQuestion, collective_answer, most_whole_ranks
     from planner.catalog.clusters import load_cluster
     from planner.collectives.algorithms import BY_NAME
-    from planner.report.collective import print_collective
+    from planner.report.show import print_collective
     from planner.units import parse_bytes
 
     problems = Problems()
