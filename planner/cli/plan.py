@@ -232,7 +232,7 @@ def otherwise(query: Query, text: str) -> Query:
 
 def _changed(query: Query, key: str, value: str) -> Query:
     """The question with one option said otherwise; what may be repeated is said beside."""
-    from planner.search.space.vocabulary import ALIASES
+    from planner.search.space.expressions import ALIASES
 
     options = (name for name in OPTIONS if name not in LEFT_OUT)
     known = (*PLACES, *ALIASES, *SPELLED, *options)

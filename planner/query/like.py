@@ -15,7 +15,7 @@ from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH
 from planner.notes import COMMAND_LINE, Note, NoteKind
 from planner.query.query import Query
-from planner.search.space.vocabulary import ALIASES
+from planner.search.space.expressions import ALIASES
 from planner.spec.cluster import ClusterSpec
 from planner.spec.training import FULL, Training, target_words
 from planner.spec.traits import Setting

@@ -34,7 +34,7 @@ from planner.report.words import (
     software_lines,
 )
 from planner.search.space.count import SpaceCount
-from planner.search.space.vocabulary import DIMENSIONS
+from planner.search.space.expressions import DIMENSIONS
 from planner.spec.strategy import gpus_of_replica
 from planner.units import plural
 

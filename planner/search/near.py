@@ -24,11 +24,11 @@ from planner.errors import InputError
 from planner.search.ranking.exploration import explored
 from planner.search.ranking.goals import Goal
 from planner.search.search import Found, Progress, search
+from planner.search.space.expressions import OFF_BY_DEFAULT
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rule import GPUS, Rule
 from planner.search.space.space import Enumeration, dimension_values, take
-from planner.search.space.vocabulary import OFF_BY_DEFAULT
 from planner.spec.strategy import (
     LAYER_POLICY_NAMES,
     POLICIES,

@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
+from planner.search.space.expressions import DIMENSIONS, RECOMPUTE
 from planner.search.space.legality import RULES
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import Policy, policies_of
@@ -19,7 +20,6 @@ from planner.search.space.space import (
     narrowed,
     take,
 )
-from planner.search.space.vocabulary import DIMENSIONS, RECOMPUTE
 
 CHUNK_SHAPES = 4096
 

@@ -9,9 +9,7 @@ import numpy as np
 
 from planner.errors import InputError, Problem
 from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, MAX_OPTIONS, brief
-from planner.search.space.expressions import Condition, hinted, parse_expression
-from planner.search.space.rule import Rule
-from planner.search.space.vocabulary import (
+from planner.search.space.expressions import (
     ALIASES,
     ALWAYS,
     DERIVED,
@@ -20,8 +18,12 @@ from planner.search.space.vocabulary import (
     OFF_BY_DEFAULT,
     RECOMPUTE,
     RECOMPUTE_KINDS,
+    Condition,
     Dimension,
+    hinted,
+    parse_expression,
 )
+from planner.search.space.rule import Rule
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_POLICIES
 from planner.units import Array, Mask
 

@@ -14,8 +14,8 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import PolicyCosts, StageModel
+from planner.search.space.expressions import MIXED_LAYERS, PART_KINDS
 from planner.search.space.narrow import Narrowing
-from planner.search.space.vocabulary import MIXED_LAYERS, PART_KINDS
 from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES
 from planner.units import Array, Index
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import InputError
+from planner.search.space.expressions import DIMENSIONS
 from planner.search.space.narrow import NOT_COVERED, Narrowing, read_narrowing
 from planner.search.space.rule import GPUS, Rule
 from planner.search.space.space import dimension_values
-from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 
 Contexts = Callable[..., Context]

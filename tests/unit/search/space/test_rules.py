@@ -10,9 +10,9 @@ import pytest
 
 from planner.catalog.models import load_model
 from planner.cost.context import Context
+from planner.search.space.expressions import DIMENSIONS
 from planner.search.space.legality import RULES, THEMES, whole_cluster
 from planner.search.space.rule import GPUS, Rule
-from planner.search.space.vocabulary import DIMENSIONS
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES
 from planner.spec.training import Mode, Training
