@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_typ
 
 from planner.spec.strategy import FIELDS, LayoutFields
 
+Made = TypeVar("Made")
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Row:
@@ -81,7 +83,7 @@ def property_row(kind: type, base: type = Row, *, leave_out: Sequence[str] = ())
     return _made(f"{kind.__name__}Row", base, made)
 
 
-def row_from(row: type, answer: object, **more: object) -> Any:  # noqa: ANN401 - a row of the class
+def row_from(row: type[Made], answer: object, **more: object) -> Made:
     """An answer's figures as its row holds them, and ``more``."""
     return row(**field_values(row, answer) | more)
 

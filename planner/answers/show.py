@@ -45,14 +45,13 @@ class ModelRow(Row):
     @classmethod
     def of(cls, model: ModelSpec) -> "ModelRow":
         """The row of a model."""
-        row: ModelRow = row_from(
+        return row_from(
             ModelRow,
             model,
             parameters=count_parameters(model),
             active_parameters=count_active_parameters(model),
             is_mixture=model.moe is not None,
         )
-        return row
 
 
 class Models(Row):
@@ -80,8 +79,11 @@ class Model(ModelRow):
 def models(words: tuple[str, ...], most: int | None = None) -> Models:
     """The models that all words apply to, the first ``most`` as rows."""
     names = find_models(words)
-    rows = tuple(ModelRow.of(load_model(name)) for name in names[:most])
-    return Models(words=words, found=len(names), models=rows)
+    return Models(
+        words=words,
+        found=len(names),
+        models=tuple(ModelRow.of(load_model(name)) for name in names[:most]),
+    )
 
 
 def model(name: str) -> Model:
@@ -130,14 +132,13 @@ class AcceleratorRow(Named):
     def of(cls, name: str) -> "AcceleratorRow":
         """The row of an accelerator."""
         spec = load_accelerator(name)
-        row: AcceleratorRow = row_from(
+        return row_from(
             AcceleratorRow,
             spec,
             title=stated("accelerators", name)["title"],
             peak_flops_per_s={str(dtype): rate for dtype, rate in spec.peak_flops_per_s.items()},
             power_w=spec.tdp_w,
         )
-        return row
 
 
 class NodeRow(Named):
@@ -158,7 +159,7 @@ class NodeRow(Named):
         """The row of a node."""
         spec, _ = node_of_catalog(name)
         inside = spec.scale_up
-        row: NodeRow = row_from(
+        return row_from(
             NodeRow,
             spec,
             title=stated("nodes", name)["title"],
@@ -169,7 +170,6 @@ class NodeRow(Named):
             scale_up_bytes_per_s=inside.bytes_per_s,
             network_bytes_per_s=spec.nic_bytes_per_s or None,
         )
-        return row
 
 
 class NamedRow(Named):
@@ -364,8 +364,10 @@ def frameworks() -> Frameworks:
         for framework in FRAMEWORKS
         for profile in profile_names(framework)
     ]
-    facts = {fact: tuple(choices) for fact, choices in software_facts().items()}
-    return Frameworks(profiles=tuple(rows), facts=facts)
+    return Frameworks(
+        profiles=tuple(rows),
+        facts={fact: tuple(choices) for fact, choices in software_facts().items()},
+    )
 
 
 def framework(name: str) -> Framework:

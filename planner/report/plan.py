@@ -80,7 +80,7 @@ def placed_line(found: Placed) -> str:
 def recipe_row(found: Placed) -> RecipeRow:
     """The same as a row."""
     made = found.estimate
-    row: RecipeRow = row_from(
+    return row_from(
         RecipeRow,
         found,
         recipe=found.recipe.recipe,
@@ -92,7 +92,6 @@ def recipe_row(found: Placed) -> RecipeRow:
         problem=found.problem or None,
         own_iter_time_s=found.own.iter_time_s if found.own else None,
     )
-    return row
 
 
 def _proof(answer: Answer, proved: str) -> str:
@@ -139,8 +138,9 @@ def _best(answer: Answer) -> Iterator[Part]:
         yield f"  No layout on more GPUs {what}."
     if len(answer.plans) + len(answer.ladder) == 1 and answer.proved_optimal:
         return
-    count = f"{gpus:,} GPU{'s' * (gpus > 1)}"
-    title = OBJECTIVES[aim.objective].plans.format(gpus=count, headroom_gib=answer.headroom_gib)
+    title = OBJECTIVES[aim.objective].plans.format(
+        gpus=f"{gpus:,} GPU{'s' * (gpus > 1)}", headroom_gib=answer.headroom_gib
+    )
     kept = "" if aim.limits.is_empty else f" within the limits: {limits_text(aim.limits)}"
     fewer = ", then on fewer" if answer.ladder else ""
     proof = _proof(answer, "proved under the model")
