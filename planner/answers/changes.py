@@ -60,8 +60,7 @@ def kinds(case: Case) -> list[Kind]:
 def changed(case: Case, context: Context, *options: str, beside: tuple[str, ...] = ()) -> Change:
     """A change of the context whose words are its options, but for those ``beside``."""
     words = " ".join(options)
-    taken = (*options, *beside)
-    return Change(words=words, case=case.of(context), options=taken)
+    return Change(words=words, case=case.of(context), options=(*options, *beside))
 
 
 def narrowed(case: Case, text: str) -> Case | None:
@@ -235,8 +234,7 @@ def _kept(
 def other_batches(case: Case) -> Iterator[Change]:
     """Rounder batches, which have more divisors, then smaller ones."""
     job = case.context.job
-    steps = (8, 64, 512)
-    rounder = [math.ceil(job.global_batch / step) * step for step in steps]
+    rounder = [math.ceil(job.global_batch / step) * step for step in (8, 64, 512)]
     smaller = [job.global_batch // divisor for divisor in (2, 8)]
     for batch in dict.fromkeys((*rounder, *smaller)):
         if batch not in (0, job.global_batch):
@@ -278,11 +276,13 @@ def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
             for name in HOST_MEMORY:
                 if getattr(given, name) != getattr(own.node, name):
                     host = given
-            node = _with_memory(made.node, hbm=given, host=host)
-            return replace(made, node=node)
+            return replace(made, node=_with_memory(made.node, hbm=given, host=host))
     num_nodes = -(-num_gpus // given.num_accelerators)
-    fabric = replace(cluster.fabric, num_accelerators=num_nodes * given.num_accelerators)
-    return replace(cluster, num_nodes=num_nodes, fabric=fabric)
+    return replace(
+        cluster,
+        num_nodes=num_nodes,
+        fabric=replace(cluster.fabric, num_accelerators=num_nodes * given.num_accelerators),
+    )
 
 
 def argument_of(cluster: ClusterSpec) -> str:

@@ -159,8 +159,7 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     kind, cluster, num_ranks = question.kind, question.cluster, question.num_ranks
     levels = group_levels(cluster, num_ranks)
     if kind == "p2p":  # between two, through the outermost level that the group spans
-        outermost = replace(levels[-1], members=2, dims=())
-        levels = (outermost,)
+        levels = (replace(levels[-1], members=2, dims=()),)
     known = [each.name for each in ALGORITHMS]
     suitable = [name for name in known if not unsuitable(name, kind, levels)]
     names = question.algorithms or suitable
@@ -173,7 +172,6 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
     # The fastest algorithm from each size of SIZES on at which it changes.
     by_size = [on_levels(name, kind, SIZES, levels) for name in names]
     best = np.argmin([cost.total.time_s for cost in by_size], axis=0)
-    changes = [0, *(np.flatnonzero(np.diff(best)) + 1)]
     return CollectiveAnswer(
         collective=kind,
         bytes=question.num_bytes,
@@ -201,7 +199,8 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
         plan_is_measured=kind in cluster.accelerator.collectives
         and num_ranks <= cluster.domain.num_accelerators,
         crossovers=tuple(
-            Crossover(from_bytes=float(SIZES[at]), algorithm=names[best[at]]) for at in changes
+            Crossover(from_bytes=float(SIZES[at]), algorithm=names[best[at]])
+            for at in [0, *(np.flatnonzero(np.diff(best)) + 1)]
         ),
         ways=tuple(_ways(question, levels, float(costs[0].total.time_s))),
     )
@@ -277,11 +276,10 @@ def planned_s(
 ) -> float | None:
     """Seconds that plans take for a collective of the first ranks; None where they have none."""
     inside = [min(num_ranks, level.num_accelerators) for level in cluster.levels]
-    dims = cluster.domain.within(num_ranks).dims
     group = Group(
         members=tuple(np.array([number]) for number in inside),
         domain=cluster.num_inner_levels,
-        spans=tuple(np.array([length]) for length in dims),
+        spans=tuple(np.array([length]) for length in cluster.domain.within(num_ranks).dims),
     )
     size = np.array([num_bytes])
     if kind == "p2p":

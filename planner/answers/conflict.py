@@ -54,11 +54,11 @@ class Limits:
         for context in (self.context,) if GPUS in kept else sizes:
             for name, lift in WITHOUT.items():
                 context = context if name in kept else lift(context)
-            narrowing = self._kept(context, kept)
-            found = fits(Case(contexts=(context,), narrowing=narrowing), self.deadline)
+            found = fits(
+                Case(contexts=(context,), narrowing=self._kept(context, kept)), self.deadline
+            )
             if found is not None:
-                violated = self.violated(found.strategy) - kept
-                return Witness(layout=found, violated=violated)
+                return Witness(layout=found, violated=self.violated(found.strategy) - kept)
         return None
 
     def _kept(self, context: Context, kept: frozenset[str]) -> Narrowing:

@@ -115,8 +115,7 @@ def distances(context: Context, strategy: Strategy) -> Array:
     }
     total = np.zeros(len(published_runs()))
     for name, weight in OCTAVE_WEIGHTS.items():
-        ratios = plan[name] / _column(name)
-        total = total + weight * np.abs(np.log2(ratios))
+        total = total + weight * np.abs(np.log2(plan[name] / _column(name)))
     for name, octaves in OTHER_OCTAVES.items():
         total = total + octaves * (_column(name) != plan[name])
     return total
@@ -131,8 +130,7 @@ def _nearest(among: Mask, octaves: Array) -> tuple[NearbyRun, ...]:
         if among[index] and octaves[index] <= NEAR_OCTAVES and len(kept) < MAX_RUNS:
             run = published_runs()[index]
             shared = tuple(getattr(run, name, 1) for name in names)
-            near = row_from(NearbyRun, run, octaves=float(octaves[index]))
-            kept.setdefault(shared, near)
+            kept.setdefault(shared, row_from(NearbyRun, run, octaves=float(octaves[index])))
     return tuple(kept.values())
 
 

@@ -148,8 +148,7 @@ class _Stage:
                 own = self.traffic.chunks[chunk]
                 found += own.forward if kind == "F" else own.backward
         if not each.slot:
-            tail = self.traffic.tails[self.number]
-            found += [one for one in tail if one.item == each.kind]
+            found += [one for one in self.traffic.tails[self.number] if one.item == each.kind]
         shown_s = dict(each.seconds)
         if RECOMPUTE in shown_s:
             shown_s[RECOMPUTE] *= self.traffic.recomputed_fraction[self.number]
@@ -212,8 +211,7 @@ class _Stage:
     def tail(self, slices: Sequence[Slice]) -> None:
         """Append the work of a stage after the pipeline; what is hidden runs with the first."""
         named = {each.kind for each in slices}
-        tail = self.traffic.tails[self.number]
-        hidden = [(one, 0.0) for one in tail if one.item not in named]
+        hidden = [(one, 0.0) for one in self.traffic.tails[self.number] if one.item not in named]
         for each in slices:
             messages = self.messages(each)
             if messages and not hidden:

@@ -64,8 +64,7 @@ def item_title(name: str) -> str:
 def item_values(estimate: Estimate) -> dict[str, float]:
     """Every leaf by full dotted name: bytes under memory, exposed seconds under time."""
     memory = {f"memory.{name}": value for name, value in estimate.memory.items.items()}
-    time = {f"time.{name}": item.exposed_s for name, item in estimate.time.items()}
-    return memory | time
+    return memory | {f"time.{name}": item.exposed_s for name, item in estimate.time.items()}
 
 
 def full_name(name: str, items: Mapping[str, float]) -> str | None:

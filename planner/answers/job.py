@@ -267,8 +267,7 @@ class Job:
     @property
     def storage_bytes_per_s(self) -> float:
         """Bandwidth of the file system: as given, or Llama 3's per GPU."""
-        usual = STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
-        return self.terms.storage_bytes_per_s or usual
+        return self.terms.storage_bytes_per_s or STORAGE_BYTES_PER_S_PER_GPU * self.num_gpus
 
     @property
     def node_bytes_per_s(self) -> float:
@@ -333,8 +332,7 @@ class Job:
     @cached_property
     def factor(self) -> float:
         """Elapsed over useful time."""
-        spans_s = (self.interval_s, self.stop_s, self.lost_s, self.mtbf_s)
-        return float(time_factor(*spans_s))
+        return float(time_factor(self.interval_s, self.stop_s, self.lost_s, self.mtbf_s))
 
     def check(self) -> None:
         """Raise InputError where the job is less than an iteration, or never ends."""

@@ -121,8 +121,10 @@ class _Quantity:
         if self.name == MICRO_BATCH:
             strategy = replace(strategy, micro_batch=value)
         for context in self.at(value).contexts:
-            batch = context.job.global_batch // (strategy.dp * strategy.micro_batch)
-            same = replace(strategy, num_micro_batches=batch)
+            same = replace(
+                strategy,
+                num_micro_batches=context.job.global_batch // (strategy.dp * strategy.micro_batch),
+            )
             is_legal = next(violations(context, same), None) is None
             if is_legal and memory_estimate(price_all(context, [same])[0]).fits:
                 return True
@@ -227,8 +229,12 @@ def largest(
 
     def answer(asked: Case, *, is_tight: bool) -> LargestAnswer:
         named = [name for name in quantities if name == SEQUENCE or not is_fixed]
-        found = tuple(with_resident(name, asked) for name in named)
-        return LargestAnswer(case=asked, found=found, notes=tuple(notes), is_tight=is_tight)
+        return LargestAnswer(
+            case=asked,
+            found=tuple(with_resident(name, asked) for name in named),
+            notes=tuple(notes),
+            is_tight=is_tight,
+        )
 
     kept = answer(case, is_tight=False)
     if keeps_margin or any(one.value or one.is_cut for one in kept.found):

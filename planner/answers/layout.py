@@ -62,8 +62,9 @@ def requested(**options: Option) -> LayoutRequest:
     """The request that options make, by the names of SEARCHED_FIELDS and of the other fields."""
     given = {name: options.pop(name) for name in SEARCHED_FIELDS if name in options}
     values: dict[str, Any] = {**options}
-    stated = {name: value for name, value in given.items() if value is not None}
-    return LayoutRequest(given=stated, **values)
+    return LayoutRequest(
+        given={name: value for name, value in given.items() if value is not None}, **values
+    )
 
 
 def option_problems(request: LayoutRequest) -> Iterator[tuple[str, str]]:
@@ -130,8 +131,9 @@ def _raise(problems: Iterable[tuple[str, str]]) -> None:
 
 def with_batch(context: Context, strategy: Strategy) -> Context:
     """The context with the global batch this strategy runs."""
-    batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
-    return context.with_job(global_batch=batch)
+    return context.with_job(
+        global_batch=strategy.dp * strategy.micro_batch * strategy.num_micro_batches
+    )
 
 
 def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy]:

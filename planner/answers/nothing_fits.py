@@ -184,20 +184,6 @@ class NothingFitsRow(Row):
         if found:
             said = found.violations
             rules = {rule.name: list(said.get(rule.name, ())) for rule in found.rules}
-        changes = [
-            RemedyRow(
-                change=one.change.words,
-                options=list(one.change.options),
-                cluster=one.change.cluster or None,
-                gpus=one.plan.num_gpus,
-                framework=one.plan.framework,
-                iter_time_s=one.plan.estimate.iter_time_s,
-                time_factor=one.time_factor,
-                proved_optimal=one.plan.is_optimal,
-                strategy=one.plan.strategy,
-            )
-            for one in nothing.remedies
-        ]
         return cls(
             framework=nothing.case.context.traits.name,
             rules=rules,
@@ -206,7 +192,20 @@ class NothingFitsRow(Row):
             limits=list(nothing.limits),
             nearest=nothing.missing,
             ideal_iter_time_s=ideal.estimate.iter_time_s if ideal else None,
-            changes=changes,
+            changes=[
+                RemedyRow(
+                    change=one.change.words,
+                    options=list(one.change.options),
+                    cluster=one.change.cluster or None,
+                    gpus=one.plan.num_gpus,
+                    framework=one.plan.framework,
+                    iter_time_s=one.plan.estimate.iter_time_s,
+                    time_factor=one.time_factor,
+                    proved_optimal=one.plan.is_optimal,
+                    strategy=one.plan.strategy,
+                )
+                for one in nothing.remedies
+            ],
         )
 
 
@@ -252,6 +251,7 @@ def nothing_fits(
 ) -> NothingFitsError:
     """Explain an empty answer: what is in conflict, what is missing, and what would fit."""
     if result is not None and not all(one.is_complete for one in result.searches):
-        text = "nothing that fits was found in the time given; more time may find something"
-        return NothingFitsError(text)
+        return NothingFitsError(
+            "nothing that fits was found in the time given; more time may find something"
+        )
     return NothingFitsError("\n".join(explain_nothing(case, deadline).lines()))

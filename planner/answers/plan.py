@@ -117,8 +117,7 @@ def _most_headroom(
     def is_too_much(headroom_gib: int) -> bool:
         deadline.num_left = most.bit_length() * len(case.contexts)
         for context in case.contexts:
-            tighter = with_headroom(context, headroom_gib)
-            found = ask(case.of(tighter), top=1, with_frontier=False)
+            found = ask(case.of(with_headroom(context, headroom_gib)), top=1, with_frontier=False)
             searches.extend(found.searches)
             if found.plans:
                 return False
@@ -256,7 +255,9 @@ def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = Fal
 
 def beside_document(answer: Answer) -> Beside:
     """Return the results for JSON: the variants of every plan, and the recipe."""
-    found = tuple(
-        variants(plan, answer.narrowing, limit_s=answer.beside_s) for plan in answer.plans
+    return Beside(
+        variants=tuple(
+            variants(plan, answer.narrowing, limit_s=answer.beside_s) for plan in answer.plans
+        ),
+        recipe=placed(answer),
     )
-    return Beside(variants=found, recipe=placed(answer))

@@ -62,9 +62,9 @@ def _type_of(name: str, decision: FieldSpec) -> object:
         return Annotated[int, Field(ge=decision.least, le=decision.most)]
     if name == "recompute_modules":
         return Annotated[tuple[str, ...] | None, Field(strict=False)]
-    least = 0 if name in _DEFAULTS else 1
     return Annotated[
-        tuple[Count, ...], Field(strict=False, min_length=least, max_length=limits.MAX_BLOCKS)
+        tuple[Count, ...],
+        Field(strict=False, min_length=0 if name in _DEFAULTS else 1, max_length=limits.MAX_BLOCKS),
     ]
 
 

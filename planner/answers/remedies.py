@@ -65,8 +65,11 @@ class Remedies:
     def remedy(self, change: Change, plan: Plan) -> Remedy:
         """Return the remedy of a change, with its cost."""
         ideal, cost_s = self.unconstrained, _gpu_seconds_per_token(plan)
-        factor = None if ideal is None else cost_s / _gpu_seconds_per_token(ideal)
-        return Remedy(change=change, plan=plan, time_factor=factor)
+        return Remedy(
+            change=change,
+            plan=plan,
+            time_factor=None if ideal is None else cost_s / _gpu_seconds_per_token(ideal),
+        )
 
     def least(self, changes: Iterator[Change] | Scale) -> list[Remedy]:
         """The smallest change of one kind after which something fits; none where none does."""

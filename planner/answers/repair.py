@@ -124,8 +124,7 @@ def repair(
         Repaired(plan=plan, changes=tuple(_changes(space, plan.strategy)))
         for plan in plans_of(context, near.found)
     )
-    seconds = time.perf_counter() - started
-    return replace(wrong, repaired=repaired, near=near, seconds=seconds)
+    return replace(wrong, repaired=repaired, near=near, seconds=time.perf_counter() - started)
 
 
 def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = None) -> RepairAnswer:

@@ -171,8 +171,7 @@ def fastest_on_all(case: Case, deadline: Deadline | None = None) -> Found:
     """The fastest plan on all GPUs over the frameworks, where there is one."""
     found = best(case, deadline or Deadline(), uses_all=True)
     by_time = sorted(found.plans, key=lambda plan: plan.estimate.iter_time_s)
-    fastest = by_time[:1]
-    return replace(found, plans=tuple(fastest))
+    return replace(found, plans=tuple(by_time[:1]))
 
 
 def scaling(

@@ -185,12 +185,11 @@ def sensitivity(
         progress=progress,
         num_planned=usual,
     )
-    responses = tuple(_response(figure, plan or best, asker) for figure in known)
     return Sensitivity(
         case=case,
         plan=plan or best,
         best=best,
-        responses=responses,
+        responses=tuple(_response(figure, plan or best, asker) for figure in known),
         num_searches=asker.num_done + 1,
         is_proved=best.is_optimal and asker.is_proved,
     )
@@ -276,8 +275,7 @@ def _crossing(
     """
 
     def is_no_slower(factor: float) -> bool:
-        own_s = asker.seconds(figure, asker.best, factor)
-        return own_s <= asker.seconds(figure, found, factor)
+        return asker.seconds(figure, asker.best, factor) <= asker.seconds(figure, found, factor)
 
     near, far = crossing(inside, outside, is_no_slower, ratio=PROBE_RATIO)
     equal = math.sqrt(far * near)

@@ -186,8 +186,7 @@ def unmet(result: Answer) -> Sizing:
 
 def nothing_at_any_size(result: Sizing) -> NothingFitsError:
     """Explain that nothing fits on the largest cluster, as `planner plan` does."""
-    contexts = result.case.contexts
-    empty = Answer(contexts=contexts, plans=(), pareto=(), searches=result.searches)
+    empty = Answer(contexts=result.case.contexts, plans=(), pareto=(), searches=result.searches)
     return nothing_fits(result.case, empty)
 
 

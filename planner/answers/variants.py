@@ -59,8 +59,7 @@ def variants(
     fixed = {name: (int(getattr(plan.strategy, name)),) for name in LAYOUT}
     within = replace(narrowing, values={**narrowing.values, **fixed})
     case = Case(contexts=(plan.context,), narrowing=within)
-    unweighed = partial(replace, ranking="time")
-    found = best(case, Deadline(limit_s), top=12, within=unweighed).plans
+    found = best(case, Deadline(limit_s), top=12, within=partial(replace, ranking="time")).plans
     made = list[Variant]()
     for other in found:
         changed_to = differences(plan.strategy, other.strategy)
@@ -156,8 +155,11 @@ def _activation_changes(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
             yield moved.saving, with_policy_on_all_layers(strategy, name)
     if strategy.micro_batch > 1:
         half = strategy.micro_batch // 2
-        number = strategy.num_micro_batches * strategy.micro_batch // half
-        changed = replace(strategy, micro_batch=half, num_micro_batches=number)
+        changed = replace(
+            strategy,
+            micro_batch=half,
+            num_micro_batches=strategy.num_micro_batches * strategy.micro_batch // half,
+        )
         yield f"micro-batch {half}", changed
     if strategy.vpp > 1 and strategy.schedule == "1f1b":
         yield "no interleaving", replace(strategy, vpp=1)

@@ -187,8 +187,9 @@ def price(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:
 
 def unproved(context: Context, strategy: Strategy) -> Plan:
     """A legal layout as a plan; that none is better was not looked at."""
-    made = estimate(context, strategy)
-    return Plan(context=context, strategy=strategy, estimate=made, is_optimal=False)
+    return Plan(
+        context=context, strategy=strategy, estimate=estimate(context, strategy), is_optimal=False
+    )
 
 
 def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:
