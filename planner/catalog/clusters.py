@@ -143,8 +143,11 @@ def read_host_memory(text: str) -> float:
 def with_host_memory(cluster: ClusterSpec, host_memory_bytes: float) -> ClusterSpec:
     """Return the cluster with so much host memory in every node, as a user gives it."""
     node = replace(cluster.node, host_memory_bytes=host_memory_bytes, host_memory_note="")
-    text = f"given: {format_bytes(host_memory_bytes)} of host memory per node"
-    given = Note(kind=NoteKind.given, text=text, subject="host_memory")
+    given = Note(
+        kind=NoteKind.given,
+        text=f"given: {format_bytes(host_memory_bytes)} of host memory per node",
+        subject="host_memory",
+    )
     return replace(cluster, node=node, assumptions=(*cluster.assumptions, given))
 
 
@@ -173,8 +176,7 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
         is_file = is_path(name)
         return _from_file(Path(name), num_nodes) if is_file else load_cluster(f"{num_nodes}x{name}")
     fabric = replace(one.fabric, num_accelerators=num_accelerators)
-    part = part_of_node(one.node, num_accelerators)
-    return replace(one, node=part, num_nodes=1, fabric=fabric)
+    return replace(one, node=part_of_node(one.node, num_accelerators), num_nodes=1, fabric=fabric)
 
 
 def _smallest(argument: str) -> tuple[str, ClusterSpec]:
@@ -212,8 +214,10 @@ def _from_preset(argument: str, count: int | None) -> ClusterSpec:
     if count is not None and count > whole:
         message = f"{path.stem} has {whole:,} nodes; given {count:,}"
         raise InputError.single("cluster", f"{count}x{path.stem}", message)
-    network = _part("fabrics", file.fabric, path, "fabric") if file.fabric else None
-    node, fabric = _read(_part("nodes", file.node, path, "node"), fabric=network)
+    node, fabric = _read(
+        _part("nodes", file.node, path, "node"),
+        fabric=_part("fabrics", file.fabric, path, "fabric") if file.fabric else None,
+    )
     name = path.stem if count is None else f"{count}x{path.stem}"
     return _cluster(name, count or whole, node, fabric)
 

@@ -179,8 +179,11 @@ def _one_group(every: Source, hint: str | None) -> Observation:
         if other is not group
     ]
     # The site's own word for GPUs that another source names better is no contradiction.
-    gpu = group.gpu if hint in (None, accelerator_of(group.gpu)) else ""
-    return replace(group, gpu=gpu, notes=(*notes, *group.notes))
+    return replace(
+        group,
+        gpu=group.gpu if hint in (None, accelerator_of(group.gpu)) else "",
+        notes=(*notes, *group.notes),
+    )
 
 
 def _group_text(group: Observation) -> str:
@@ -281,8 +284,7 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
 
 def _override(key: str, value: float, where: str, known: Figure | None) -> Override:
     rounded = value if isinstance(value, int) else float(f"{value:.5g}")
-    catalog = known.value if known else None
-    return Override(key=key, value=rounded, where=where, catalog=catalog)
+    return Override(key=key, value=rounded, where=where, catalog=known.value if known else None)
 
 
 def cluster_text(machine: Machine, command: str) -> str:

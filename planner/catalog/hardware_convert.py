@@ -102,11 +102,13 @@ def _in_base_units(section: Strict, spec: type) -> dict[str, Any]:
 def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
     dense = _in_base_units(section, GemmEfficiency)
     offsets = {key: dense[key] for key in ("m0", "n0", "k0", "launch_s")}
-    low: dict[Precision, LowPrecisionGemm] = {
-        name: LowPrecisionGemm(**(offsets | _in_base_units(given, LowPrecisionGemm)))
-        for name, given in section.low_precision.items()
-    }
-    gemm = GemmEfficiency(**dense, low_precision=low)
+    gemm = GemmEfficiency(
+        **dense,
+        low_precision={
+            name: LowPrecisionGemm(**(offsets | _in_base_units(given, LowPrecisionGemm)))
+            for name, given in section.low_precision.items()
+        },
+    )
     if not gemm.slowest <= gemm.sustained_fraction <= gemm.fastest:
         message = (
             f"must be from sustained_slowest_fraction to sustained_fastest_fraction; given "
@@ -151,8 +153,9 @@ def _to_collectives(
             rates = tuple(value * scale * GB for value in given.busbw_gb_per_s.value)
             fits.append(replace(fit, busbw_bytes_per_s=rates))
             if message := _regime_problem(fit):
-                key = f"collectives.{collective}.{index}"
-                problems.append(Problem(where=where, key=key, message=message))
+                problems.append(
+                    Problem(where=where, key=f"collectives.{collective}.{index}", message=message)
+                )
         if fits:
             found[collective] = tuple(fits)
     if problems:
@@ -229,8 +232,7 @@ def _reached(scale_up: ScaleUpSection, pcie: PcieFile) -> dict[str, Any]:
         return {}
     if not scale_up.peer_to_peer.value:
         return {"efficiency_fraction": pcie.staged_fraction.value}
-    peers = {"efficiency_fraction": pcie.peer_fraction.value}
-    return peers | _in_base_units(pcie, LevelSpec)
+    return {"efficiency_fraction": pcie.peer_fraction.value} | _in_base_units(pcie, LevelSpec)
 
 
 def fabric_levels(

@@ -107,9 +107,13 @@ def load_model_details(argument: str | Path) -> ModelDetails:
     raw = load_trusted(path) if name else load_yaml(path)
     file = read_model(raw, str(path))
     notes = (f"{argument} is read as {name}",) if name and name != argument else ()
-    left_out = tuple(f"{part.name}, {format_count(part.count)}" for part in file.left_out)
-    spec = to_spec(file, file.name or name_of(path.stem))
-    return ModelDetails(spec=spec, path=path, file=file, notes=notes, left_out=left_out)
+    return ModelDetails(
+        spec=to_spec(file, file.name or name_of(path.stem)),
+        path=path,
+        file=file,
+        notes=notes,
+        left_out=tuple(f"{part.name}, {format_count(part.count)}" for part in file.left_out),
+    )
 
 
 def meant_name(argument: str | Path) -> str | None:

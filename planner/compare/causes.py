@@ -54,8 +54,7 @@ class MeasuredRun:
 
     def price_s(self, **changes: Any) -> float:  # noqa: ANN401 - of any part of a context
         """The price in a context with changes."""
-        context = replace(self.layout.context, **changes)
-        return estimate(context, self.layout.strategy).iter_time_s
+        return estimate(replace(self.layout.context, **changes), self.layout.strategy).iter_time_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +121,12 @@ def no_overlap(case: MeasuredRun) -> Iterator[Cause]:
     more_s = serial_s - case.made.iter_time_s
     if more_s >= CLOSES * case.gap_s:
         share = min(more_s / case.gap_s, 9.99)
-        text = (
-            f"were no communication hidden behind computation, an iteration would take "
-            f"{format_seconds(serial_s)}: {100 * share:.0f} % of the difference"
+        yield Cause(
+            name="overlap",
+            message=f"were no communication hidden behind computation, an iteration would take "
+            f"{format_seconds(serial_s)}: {100 * share:.0f} % of the difference",
+            explains_s=min(more_s, case.gap_s),
         )
-        yield Cause(name="overlap", message=text, explains_s=min(more_s, case.gap_s))
 
 
 def network(case: MeasuredRun) -> Iterator[Cause]:
@@ -135,11 +135,12 @@ def network(case: MeasuredRun) -> Iterator[Cause]:
     busy_s = sum(items[name].busy_s for name in NETWORK if name in items)
     factor = 1.0 + case.gap_s / busy_s if busy_s > 0.0 else math.inf
     if factor <= MOST_FACTOR:
-        text = (
-            f"links are busy {format_seconds(busy_s)} of an iteration: at 1/{factor:.1f} of their "
-            "rate they would explain all of the difference; measure them with nccl-tests"
+        yield Cause(
+            name="network",
+            message=f"links are busy {format_seconds(busy_s)} of an iteration: at 1/{factor:.1f} "
+            "of their rate they would explain all of the difference; measure them with nccl-tests",
+            explains_s=case.gap_s,
         )
-        yield Cause(name="network", message=text, explains_s=case.gap_s)
 
 
 def host_bound(case: MeasuredRun) -> Iterator[Cause]:
@@ -152,12 +153,13 @@ def host_bound(case: MeasuredRun) -> Iterator[Cause]:
 
     factor = _crossing(at, (1.0, 1.5, 2.0, MOST_FACTOR), case)
     if factor is not None:
-        text = (
-            f"were the host {factor:.1f} times slower at launching kernels (priced "
+        yield Cause(
+            name="host",
+            message=f"were the host {factor:.1f} times slower at launching kernels (priced "
             f"{kernels.launch_s * 1e6:.0f} us each), that would explain it: a busy or slow host, a "
-            "profiler, or eager code; CUDA graphs or larger micro-batches take it away"
+            "profiler, or eager code; CUDA graphs or larger micro-batches take it away",
+            explains_s=case.gap_s,
         )
-        yield Cause(name="host", message=text, explains_s=case.gap_s)
 
 
 def imbalance(case: MeasuredRun) -> Iterator[Cause]:
@@ -172,11 +174,12 @@ def imbalance(case: MeasuredRun) -> Iterator[Cause]:
     fractions = [step / 10 for step in range(11)]
     fraction = _crossing(at, fractions, case)
     if fraction is not None:
-        text = (
-            f"{100 * fraction:.0f} % more tokens than the mean on the busiest rank of experts "
-            f"would explain it (priced with {100 * job.imbalance_fraction:.0f} %)"
+        yield Cause(
+            name="imbalance",
+            message=f"{100 * fraction:.0f} % more tokens than the mean on the busiest rank of "
+            f"experts would explain it (priced with {100 * job.imbalance_fraction:.0f} %)",
+            explains_s=case.gap_s,
         )
-        yield Cause(name="imbalance", message=text, explains_s=case.gap_s)
 
 
 def _crossing(
@@ -205,16 +208,19 @@ def recomputation(case: MeasuredRun) -> Iterator[Cause]:
     closed_s = other_s - case.made.iter_time_s
     if abs(case.gap_s - closed_s) <= (1.0 - CLOSES) * abs(case.gap_s):
         what = "all layers recomputed" if case.is_slower else "nothing recomputed"
-        text = f"with {what} the price is {format_seconds(other_s)}: the run may do that"
-        yield Cause(name="recomputation", message=text, explains_s=abs(closed_s))
+        yield Cause(
+            name="recomputation",
+            message=f"with {what} the price is {format_seconds(other_s)}: the run may do that",
+            explains_s=abs(closed_s),
+        )
 
 
 def beyond_peak(case: MeasuredRun) -> Iterator[Cause]:
     """The run does more FLOPs than the accelerators can: log and layout are not of one run."""
     mfu = case.made.mfu * case.made.iter_time_s / case.measured.iter_time_s
     if mfu > 1.0:
-        text = (
-            f"{100 * mfu:.0f} % of the peak is more than there is: the log is of another batch, "
-            "model or number of GPUs than the layout"
+        yield Cause(
+            name="beyond_peak",
+            message=f"{100 * mfu:.0f} % of the peak is more than there is: the log is of another "
+            "batch, model or number of GPUs than the layout",
         )
-        yield Cause(name="beyond_peak", message=text)

@@ -122,13 +122,12 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
     found = measured(log, sizes)
     if found is None:
         return Comparison(log=log, measured=None, layout=layout, predicted=predicted)
-    case = MeasuredRun(measured=found, layout=layout, made=made)
     return Comparison(
         log=log,
         measured=found,
         layout=layout,
         predicted=predicted,
-        causes=causes_of(case),
+        causes=causes_of(MeasuredRun(measured=found, layout=layout, made=made)),
         steps=tuple(steps_causes(found)),
     )
 

@@ -156,8 +156,7 @@ def _unusable(path: str, why: str) -> InputError:
 
 
 def _line_of(lines: Sequence[str], pattern: re.Pattern[str]) -> int | None:
-    found = (at for at, line in enumerate(lines, 1) if pattern.search(line))
-    return next(found, None)
+    return next((at for at, line in enumerate(lines, 1) if pattern.search(line)), None)
 
 
 def _megatron(path: str, lines: Sequence[str], first: int) -> Dump:
@@ -202,8 +201,10 @@ def _nemo(path: str, _lines: Sequence[str], _first: int) -> Dump:
 
 def _titan(path: str, lines: Sequence[str], at: int) -> Dump:
     # What it prints stands in one line.
-    reading = read_settings(path, _braces(path, lines, at, _TITAN), defaultdict(lambda: at))
-    return Dump(reading=reading, framework="torchtitan")
+    return Dump(
+        reading=read_settings(path, _braces(path, lines, at, _TITAN), defaultdict(lambda: at)),
+        framework="torchtitan",
+    )
 
 
 def _deepspeed(path: str, lines: Sequence[str], at: int) -> Dump:

@@ -30,8 +30,7 @@ def activation(name: str) -> str:
 def mixed_layers(num_layers: int, step: int, dense: Collection[int] | None) -> tuple[int, ...]:
     """Return the layers that are mixtures: every ``step``-th, less the dense ones."""
     left_out = set(dense or ())
-    every = range(step - 1, num_layers, step)
-    return tuple(index for index in every if index not in left_out)
+    return tuple(index for index in range(step - 1, num_layers, step) if index not in left_out)
 
 
 def layer_step(mixed: Sequence[int], num_layers: int) -> int:

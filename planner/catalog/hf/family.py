@@ -156,8 +156,11 @@ class Family(Strict):
     def config_class(self) -> type[BaseModel]:
         """The keys as a class that checks those of a file."""
         fields: dict[str, Any] = {name: key.field() for name, key in self.keys.items()}
-        settings = ConfigDict(extra="ignore", strict=True, frozen=True)
-        return create_model(self.class_name, __config__=settings, **fields)
+        return create_model(
+            self.class_name,
+            __config__=ConfigDict(extra="ignore", strict=True, frozen=True),
+            **fields,
+        )
 
     @cached_property
     def words(self) -> Mapping[str, str]:

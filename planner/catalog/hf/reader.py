@@ -106,8 +106,14 @@ def read_config(path: Path) -> ModelDetails:
     # a folder's name where the file has the usual one
     folder = source.resolve().parent.name if source.name == NAME else ""
     name = name_of(folder or source.stem)
-    named = {"name": name, "family": given.kind, "provenance": provenance}
-    file = file.model_copy(update={**named, **_for_files(given.written)})
+    file = file.model_copy(
+        update={
+            "name": name,
+            "family": given.kind,
+            "provenance": provenance,
+            **_for_files(given.written),
+        }
+    )
     return ModelDetails(spec=to_spec(file, name), path=source, file=file, notes=notes)
 
 
