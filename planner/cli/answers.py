@@ -137,14 +137,19 @@ def _fewest(
         problems.add("--min-tokens-per-s", "needs --tokens, the tokens of the whole job")
     if query.get("budget") and not (query.get("deadline") or query.get("min_tokens_per_s")):
         problems.add("--deadline", "needed (or --min-tokens-per-s), such as 30d; given none")
-    num_gpus = largest.num_accelerators if largest else 1
-    resolved = resolve(query, num_gpus=num_gpus, problems=problems)
+    resolved = resolve(
+        query, num_gpus=largest.num_accelerators if largest else 1, problems=problems
+    )
     if all(query.get(name) is None for name in BATCHES):
         resolved = resolved.with_batch(*fixed_batch(resolved.contexts[0].job.seq_len))
     limits, deadline = resolved.aim.limits, Deadline(resolved.time_limit_s)
     case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
-    cluster_of = partial(load_cluster_of, node)
-    sizer = Sizer(limits=limits, cluster_of=cluster_of, deadline=deadline, progress=progress)
+    sizer = Sizer(
+        limits=limits,
+        cluster_of=partial(load_cluster_of, node),
+        deadline=deadline,
+        progress=progress,
+    )
     if limits.is_empty and max_gpus is None:
         result = sizer.fewest(case, partial(growing_clusters, node, most))
     else:
@@ -171,8 +176,9 @@ def _scaling(
     from planner.query.resolve import resolve
 
     clusters = read_clusters(node, gpus, problems)
-    num_gpus = clusters[-1].num_accelerators if clusters else 1
-    resolved = resolve(query, num_gpus=num_gpus, problems=problems)
+    resolved = resolve(
+        query, num_gpus=clusters[-1].num_accelerators if clusters else 1, problems=problems
+    )
     if is_weak:
         job = resolved.contexts[0].job
         is_stated = any(query.get(name) is not None for name in BATCHES)

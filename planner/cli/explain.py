@@ -82,9 +82,12 @@ def explain(
     if item == MEMORY:
         answer = memory_answer(context, strategy, notes)
         fits, whole = answer.estimate.memory.fits, verbose or show_all
-        screen = partial(print_memory_answer, answer, show_all=show_all, verbose=whole)
-        body = partial(MemoryDocument.of_answer, answer)
-        shown = Shown(kind="memory", found=answer, body=body, screen=screen)
+        shown = Shown(
+            kind="memory",
+            found=answer,
+            body=partial(MemoryDocument.of_answer, answer),
+            screen=partial(print_memory_answer, answer, show_all=show_all, verbose=whole),
+        )
     else:
         result = estimate(context, strategy)
         fits = result.memory.fits
@@ -156,8 +159,12 @@ def _explained(
     from planner.report.explain import print_explained
 
     document = ExplainDocument.of(context, strategy, result, item, file)
-    screen = partial(print_explained, context, strategy, result, document, show_all=show_all)
-    return Shown(kind="explain", found=document, body=lambda: document, screen=screen)
+    return Shown(
+        kind="explain",
+        found=document,
+        body=lambda: document,
+        screen=partial(print_explained, context, strategy, result, document, show_all=show_all),
+    )
 
 
 ALL = "all"
@@ -253,8 +260,11 @@ def collective(
         **ways,
     )
     answer = collective_answer(question)
-    screen = partial(print_collective, answer, verbose=verbose)
-    return Shown(kind="collective", body=lambda: answer, screen=screen)
+    return Shown(
+        kind="collective",
+        body=lambda: answer,
+        screen=partial(print_collective, answer, verbose=verbose),
+    )
 
 
 def _compression(problems: Problems, text: str) -> dict[str, Any]:

@@ -65,8 +65,12 @@ def emit(
             names = ", ".join(each.name for each in others)
             say(f"note: this is {first.name}; --out writes {names} too")
 
-    body = partial(emit_document, made, files, context, strategy, out)
-    return Shown(kind="emit", found=files, body=body, screen=screen)
+    return Shown(
+        kind="emit",
+        found=files,
+        body=partial(emit_document, made, files, context, strategy, out),
+        screen=screen,
+    )
 
 
 def _asked(
@@ -151,8 +155,9 @@ def export(
         framework = query.get("framework")
         name = framework if format_meant(framework) else plan.framework
         target = read_target(name, launcher)
-    origin = shlex.join(["planner", *sys.argv[1:]])
-    page = page_of(plan, text, *target, origin=origin, answer=answer)
+    page = page_of(
+        plan, text, *target, origin=shlex.join(["planner", *sys.argv[1:]]), answer=answer
+    )
     write_atomically(out, render_page(page), option=OPTION)
     say(f"wrote the page to {out}")
 

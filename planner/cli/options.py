@@ -132,8 +132,11 @@ def _keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramet
 def _place(name: str, text: str, *, kind: Any = str, **more: Any) -> inspect.Parameter:  # noqa: ANN401
     """The argument that names a model or a cluster; it may be missing where its kind has None."""
     default = None if kind == str | None else inspect.Parameter.empty
-    complete = known_models if name == "model" else known_clusters
-    said = typer.Argument(autocompletion=complete, help=text, **{"metavar": name.upper(), **more})
+    said = typer.Argument(
+        autocompletion=known_models if name == "model" else known_clusters,
+        help=text,
+        **{"metavar": name.upper(), **more},
+    )
     return _keyword(name, Annotated[kind, said], default)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -102,17 +102,20 @@ def plan(
     resolved = resolve(query, fmt=target[0] if target else None, problems=problems)
     if space:
         spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
-        body = partial(report.space_document, spaces, resolved.notes)
-        screen = partial(report.print_spaces, spaces, resolved.notes)
-        return Shown(kind="space", body=body, screen=screen)
+        return Shown(
+            kind="space",
+            body=partial(report.space_document, spaces, resolved.notes),
+            screen=partial(report.print_spaces, spaces, resolved.notes),
+        )
     result, told = answered(resolved, top, progress), None
     if output_format == "table":
         progress("looking beside the plans", 0.99)
         told = beside_screen(result, verbose=verbose, show_all=show_all)
     following = _following(result, resolved, save, emitting=target is not None)
     after = partial(_written, result, query, save, target, out, force=force)
-    shown: dict[str, Any] = {"verbose": verbose, "show_all": show_all, "following": following}
-    return Planned.of(result, query, told, after=after, **shown)
+    return Planned.of(
+        result, query, told, after=after, verbose=verbose, show_all=show_all, following=following
+    )
 
 
 def _written(
@@ -168,8 +171,11 @@ def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bo
     if not any(one.value for one in answer.found):
         raise deadline.nothing_found() if answer.is_cut else nothing_fits(case)
     following = shlex.join(["planner", "plan", *query.words()])
-    screen = partial(report.print_largest, answer, verbose=verbose, following=following)
-    return Shown(kind="largest", body=partial(report.largest_document, answer), screen=screen)
+    return Shown(
+        kind="largest",
+        body=partial(report.largest_document, answer),
+        screen=partial(report.print_largest, answer, verbose=verbose, following=following),
+    )
 
 
 def _target(
@@ -216,8 +222,7 @@ def _free(name: str) -> str:
     """The name, numbered where something of that name is there already."""
     path = Path(name)
     names = (f"{path.stem}{number}{path.suffix}" for number in count(2))
-    free = (each for each in chain([name], names) if not Path(each).exists())
-    return next(free)
+    return next(each for each in chain([name], names) if not Path(each).exists())
 
 
 def otherwise(query: Query, text: str) -> Query:

@@ -219,8 +219,9 @@ def _detect(files: list[str], accelerator: str, out: Path | None, *, on_host: bo
     text = cluster_text(machine, shlex.join(command))
     if out is not None:
         write_atomically(out, text, option="--out")
-    written = () if out is None else (str(out),)
-    found = answers.Detected(**vars(machine), cluster_file=text, written=written)
+    found = answers.Detected(
+        **vars(machine), cluster_file=text, written=() if out is None else (str(out),)
+    )
     shown = _shown("detected", found, report.print_detected, "overrides")
     if out is None:
         return replace(shown, forms={**shown.forms, "table": lambda: text})

@@ -97,8 +97,9 @@ def run(
         if has_failed:
             say("failed cells are not kept: the same command asks them again")
 
-    code = int(has_failed)
-    return Shown(kind="sweep", body=lambda: made, screen=screen, after=after, exit_code=code)
+    return Shown(
+        kind="sweep", body=lambda: made, screen=screen, after=after, exit_code=int(has_failed)
+    )
 
 
 def _check_target(target: Path, *, force: bool) -> None:
@@ -163,8 +164,7 @@ def show(
 
     if out is not None:
         check_writable(out, force=force, option="--out")
-    found = read_results(results)
-    shown = winners(found, best=best, where=where or [], per=per, top=top)
+    shown = winners(read_results(results), best=best, where=where or [], per=per, top=top)
     return Shown(
         kind="sweep-show",
         body=partial(report.show_document, shown),

@@ -300,8 +300,7 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
         lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
         files.append(OutputFile(name=name, text="{\n" + ",\n".join(lines) + "\n}\n"))
     files.append(OutputFile(name="network.yml", text=levels))
-    readme = _readme(plan, drawn, stages, num_nodes)
-    files.append(OutputFile(name="README.md", text=readme))
+    files.append(OutputFile(name="README.md", text=_readme(plan, drawn, stages, num_nodes)))
     ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
     for stage, nodes in enumerate(stages):
         parts = [shared(node) for node in nodes]

@@ -166,8 +166,16 @@ class Shown:
         from planner.report.table import Screen
 
         text = io.StringIO()
-        plain: dict[str, Any] = {"highlight": False, "emoji": False, "markup": False}
-        self.screen(Screen(width=width, file=text, color_system=None, **plain))
+        self.screen(
+            Screen(
+                width=width,
+                file=text,
+                color_system=None,
+                highlight=False,
+                emoji=False,
+                markup=False,
+            )
+        )
         return text.getvalue()
 
     def __str__(self) -> str:

@@ -46,8 +46,7 @@ class PlanText:
     def of(cls, plan: Plan, query: Query) -> "PlanText":
         """The file of a question's plan."""
         model, cluster = places_for_file(query)
-        text = plan_text(plan, model=model, cluster=cluster)
-        return cls(text=text, model=model, cluster=cluster)
+        return cls(text=plan_text(plan, model=model, cluster=cluster), model=model, cluster=cluster)
 
     @classmethod
     def of_file(cls, path: Path, file: PlanFile) -> "PlanText":

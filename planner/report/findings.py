@@ -68,8 +68,7 @@ def _by_severity(numbers: dict[str, int]) -> str:
 
 
 def _style(numbers: dict[str, int]) -> str:
-    styles = (STYLES[severity] for severity, number in numbers.items() if number)
-    return next(styles, "bold green")
+    return next((STYLES[severity] for severity, number in numbers.items() if number), "bold green")
 
 
 def print_findings(results: Sequence[FileResult], console: "Console") -> None:
@@ -119,11 +118,14 @@ def render_text(results: Sequence[FileResult]) -> str:
 
 def check_document(results: Sequence[FileResult]) -> dict[str, Any]:
     """Every file with its findings and figures, base units throughout."""
-    files = [
-        asdict(result) | {"readable": result.is_readable, "fails": result.fails}
-        for result in results
-    ]
-    return {"exit_code": exit_code(results), "counts": counts(results), "files": files}
+    return {
+        "exit_code": exit_code(results),
+        "counts": counts(results),
+        "files": [
+            asdict(result) | {"readable": result.is_readable, "fails": result.fails}
+            for result in results
+        ],
+    }
 
 
 def render_json(results: Sequence[FileResult]) -> str:
@@ -190,8 +192,12 @@ def render_sarif(results: Sequence[FileResult]) -> str:
         "columnKind": "unicodeCodePoints",
     }
     schemas = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas"
-    head = {"$schema": f"{schemas}/sarif-schema-2.1.0.json", "version": "2.1.0"}
-    return json.dumps({**head, "runs": [run]}, indent=2)
+    document = {
+        "$schema": f"{schemas}/sarif-schema-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
+    return json.dumps(document, indent=2)
 
 
 def _uri(path: str) -> str:

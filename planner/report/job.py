@@ -89,8 +89,7 @@ def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: boo
         f"{format_seconds(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
         f"{format_count(job.gpu_hours)} GPU-hours{price}."
     )
-    rows = pairs(_rows(job).items())
-    show(console, *question_lines(inputs, notes), Text(verdict, "bold"), rows)
+    show(console, *question_lines(inputs, notes), Text(verdict, "bold"), pairs(_rows(job).items()))
     if verbose:
         show(console, Text(), *_grounds(job), *note_lines(notes, assumed=True))
     else:
@@ -113,5 +112,9 @@ JobDocument: Any = property_row(Job, _Around, leave_out=("node",))
 
 def job_document(job: Job, notes: Sequence[Note]) -> Any:  # noqa: ANN401 - a type made here
     """Everything in base units."""
-    inputs = InputsRow.of((job.plan.context,), EVERYTHING, notes)
-    return row_from(JobDocument, job, inputs=inputs, plan=PlanRow.of(job.plan))
+    return row_from(
+        JobDocument,
+        job,
+        inputs=InputsRow.of((job.plan.context,), EVERYTHING, notes),
+        plan=PlanRow.of(job.plan),
+    )

@@ -153,22 +153,23 @@ def _predicted(one: Comparison, price: Prediction) -> Iterator[tuple[str, str]]:
 
 def compare_document(found: Sequence[Comparison]) -> CompareDocument:
     """The same as data, base units throughout."""
-    logs = []
-    for one in found:
-        measured = one.measured and row_from(MeasuredRow, one.measured, **asdict(one.log.memory))
-        row = row_from(
-            ComparedRow,
-            one,
-            path=one.log.path,
-            framework=one.log.framework,
-            verdict=_verdict(one),
-            unit=one.log.unit,
-            printed=one.rate,
-            measured=measured,
-            notes=one.log.notes,
-        )
-        logs.append(row)
-    return CompareDocument(logs=logs)
+    return CompareDocument(
+        logs=[
+            row_from(
+                ComparedRow,
+                one,
+                path=one.log.path,
+                framework=one.log.framework,
+                verdict=_verdict(one),
+                unit=one.log.unit,
+                printed=one.rate,
+                measured=one.measured
+                and row_from(MeasuredRow, one.measured, **asdict(one.log.memory)),
+                notes=one.log.notes,
+            )
+            for one in found
+        ]
+    )
 
 
 FIGURES: list[Column[Figure]] = [
@@ -185,8 +186,7 @@ FIGURES: list[Column[Figure]] = [
 def print_calibration(made: Calibration, console: Console) -> None:
     """Print the figures, then the errors, and which file may be of another machine."""
     name = made.base.cluster.name
-    num_points = sum(own.num_points for own in made.own)
-    points = plural(num_points, "point")
+    points = plural(sum(own.num_points for own in made.own), "point")
     headline = f"{name}: {points}, which no figure that can be fitted follows."
     if made.figures:
         most = max(made.figures, key=lambda each: abs(each.factor - 1.0))

@@ -175,8 +175,7 @@ def versus_document(found: Versus) -> VersusDocument:
     for other in found.others:
         verdict, speed = _versus_line(found, other), found.ratio(other)
         others.append(OtherRow(**_side(other), speed=speed, verdict=verdict))
-    asked = SideRow(**_side(found.asked))
-    return VersusDocument(asked=asked, others=others)
+    return VersusDocument(asked=SideRow(**_side(found.asked)), others=others)
 
 
 MEMORIES = {HBM: "device memory", HOST: "host memory"}

@@ -310,7 +310,6 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
         Column("sent per rank", lambda row: format_bytes(row.sent_bytes)),
         Column("bottleneck", "bottleneck", right=False),
     ]
-    more = "-v adds slower algorithms, and each level's share of them."
     show(
         console,
         Text(title, "dim"),
@@ -321,7 +320,7 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
         _shares(answer) if verbose and has_levels else "",
         _ways(answer.ways) if answer.ways else "",
         f"fastest by size: {', '.join(steps)}" if has_steps else "",
-        Text(more, "dim") if is_cut else "",
+        Text("-v adds slower algorithms, and each level's share of them.", "dim") if is_cut else "",
     )
 
 

@@ -92,8 +92,7 @@ def _shown_sizes(sizing: Sizing, marked: Mapping[int, Plan]) -> list[Plan]:
 def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
     """The size, what to run on it, and why no smaller one does."""
     gpus, node = plan.num_gpus, sizing.case.context.cluster.node
-    several_frameworks = len(sizing.case.contexts) > 1
-    run = run_line(plan, of_gpus=gpus, names_framework=several_frameworks)
+    run = run_line(plan, of_gpus=gpus, names_framework=len(sizing.case.contexts) > 1)
     others = []
     if below := [size for size in sizing.sizes if size.num_gpus < gpus]:
         next_one = below[-1]

@@ -60,8 +60,11 @@ def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
 def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
     """HBM in GiB, in all and what the schedule changes, wherever it changes."""
     stage, before = f"stage {curve.stage:0{digits}}", None
-    changing = {group: curve.bytes_by_group[group] for group in ("activations", "transient")}
-    named = {"HBM": curve.total_bytes, **changing}
+    named = {
+        "HBM": curve.total_bytes,
+        "activations": curve.bytes_by_group["activations"],
+        "transient": curve.bytes_by_group["transient"],
+    }
     for position, time_s in enumerate(curve.times_s[:-1]):
         values = {f"{stage} {name}": sizes[position] for name, sizes in named.items()}
         if values == before:
@@ -81,15 +84,13 @@ def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
     """Every stage's name, slices of a microsecond or more, and counters."""
     stages, same = found.timeline.stages, strategy.num_gpus // strategy.pp
     alike = f" and {same - 1} alike" if same > 1 else ""
-    whole = {"name": "one iteration"}
-    yield _event("M", "process_name", stage_ranks(strategy, 0)[0], whole)
+    yield _event("M", "process_name", stage_ranks(strategy, 0)[0], {"name": "one iteration"})
     for stage, slices in enumerate(stages):
         rank, layers = stage_ranks(strategy, stage)[0], strategy.layers_per_stage[stage]
         name = f"stage {stage}: {layers} layers (rank {rank}{alike})"
         yield _event("M", "thread_name", rank, {"name": name})
         for each in slices:
-            events = _slice_events(rank, each)
-            yield from (event for event in events if event["dur"])
+            yield from (event for event in _slice_events(rank, each) if event["dur"])
         # Numbers of one length: viewers sort counters by their names.
         digits = len(str(len(stages) - 1))
         yield from _counters(found.curves[stage], digits=digits)

@@ -96,8 +96,11 @@ def run(
     for key, cell in cells:
         asked = dict(zip(columns, cell.values, strict=True))
         rows.append({**asked, **found[key], **asked, "command": cell.command, "key": key})
-    axes = {name: tuple(axis.values) for name, axis in zip(columns, sweep.axes, strict=True)}
-    return Results(path=str(target), axes=axes, rows=tuple(rows)), num_known
+    return Results(
+        path=str(target),
+        axes={name: tuple(axis.values) for name, axis in zip(columns, sweep.axes, strict=True)},
+        rows=tuple(rows),
+    ), num_known
 
 
 def results_text(results: Results) -> str:
@@ -215,8 +218,10 @@ def on_processes(
                 process = _process()
             finally:
                 idle.put(process)
-        reason = f"its process ended {MAX_TRIES} times before it answered"
-        return task, {"status": FAILED, "reason": reason}
+        return task, {
+            "status": FAILED,
+            "reason": f"its process ended {MAX_TRIES} times before it answered",
+        }
 
     threads = ThreadPoolExecutor(workers)
     try:
@@ -232,8 +237,9 @@ def on_processes(
 
 def _process() -> ProcessPoolExecutor:
     """One process; ^C is left to the parent, which ends it."""
-    ignored = (signal.SIGINT, signal.SIG_IGN)
-    return ProcessPoolExecutor(1, get_context("spawn"), initializer=signal.signal, initargs=ignored)
+    return ProcessPoolExecutor(
+        1, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
 
 
 def num_cores() -> int:
@@ -254,8 +260,7 @@ def on_ray(tasks: Iterable[Task], address: str) -> Answers:
             # Two in flight per core, so that no core waits for the next.
             cpus = int(ray.cluster_resources().get("CPU", 1))
             room = 2 * max(1, cpus) - len(flying)
-            waiting = islice(queue, max(0, room))
-            flying |= {remote.remote(task): task for task in waiting}
+            flying |= {remote.remote(task): task for task in islice(queue, max(0, room))}
             if not flying:
                 return
             for reference in ray.wait(list(flying))[0]:
@@ -279,8 +284,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401 - a module that need not be
         if address not in ("auto", "local"):
             # Ray itself tries for minutes where nobody listens.
             host, _, port = address.removeprefix("ray://").rpartition(":")
-            place = (host.strip("[]"), int(port))
-            socket.create_connection(place, timeout=5.0).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, OverflowError) as error:
         message = f"no Ray cluster at {address}: {error}"

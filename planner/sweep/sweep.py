@@ -49,8 +49,7 @@ class Cell:
         """The command line that asks it."""
         _, _, *options = self.query.words()
         # Model and cluster as the file names them.
-        places = map(str, self.values[: len(PLACES)])
-        return shlex.join(["planner", "plan", *places, *options])
+        return shlex.join(["planner", "plan", *map(str, self.values[: len(PLACES)]), *options])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +70,7 @@ class Sweep:
 
     def cells(self) -> Iterator[Cell]:
         """Yield all cells, the last axis fastest."""
-        values = (axis.values.items() for axis in self.axes)
-        return map(self.cell, product(*values))
+        return map(self.cell, product(*(axis.values.items() for axis in self.axes)))
 
     def cell(self, chosen: Sequence[tuple[Value, Any]]) -> Cell:
         """Return the cell with these values, one of each axis."""
