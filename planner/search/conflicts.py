@@ -115,8 +115,10 @@ def conflicting_rules(context: Context, narrowing: Narrowing) -> ConflictingRule
         row = space.row([named[name] for name in sorted(kept)])
         if row is None:
             return None
-        broken = frozenset(name for name, rule in named.items() if not space.holds(rule, row))
-        return Witness(layout=row, violated=broken)
+        return Witness(
+            layout=row,
+            violated=frozenset(name for name, rule in named.items() if not space.holds(rule, row)),
+        )
 
     conflict = minimal_conflict(tuple(named), probe)
     assert conflict is not None

@@ -150,8 +150,7 @@ class _Walk:
             raise SearchTimeoutError
 
     def _fit(self, row: int) -> Found:
-        ranked = Ranked(row=row, split=self.candidates.splits[row])
-        return found_of(self.candidates, ranked)
+        return found_of(self.candidates, Ranked(row=row, split=self.candidates.splits[row]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +256,9 @@ def _first(
         found = walk.refined(np.arange(len(walk.candidates.strategy)))
         fit = walk.decided(found, solves=solves)
         if fit is not None:
-            is_least = factor - proved <= CLOSE * (factor - 1.0)
-            return LeastOverLimit(fit=fit, factor=factor, is_least=is_least)
+            return LeastOverLimit(
+                fit=fit, factor=factor, is_least=factor - proved <= CLOSE * (factor - 1.0)
+            )
         if factor >= upper:
             return None
         proved = factor if solves else proved

@@ -265,13 +265,14 @@ class Neighborhood:
         if split is None or self.origin.pp not in self.domain["pp"]:
             return
         layers, counts = split
-        kinds = LAYER_POLICY_NAMES if self.policy is None else (self.policy,)
-        narrowing = Narrowing(
-            values={**self.domain, "pp": (self.origin.pp,)},
-            rules=self.rules(num_changes),
-            kinds=kinds,
+        enumeration = Enumeration(
+            context=self.context,
+            narrowing=Narrowing(
+                values={**self.domain, "pp": (self.origin.pp,)},
+                rules=self.rules(num_changes),
+                kinds=LAYER_POLICY_NAMES if self.policy is None else (self.policy,),
+            ),
         )
-        enumeration = Enumeration(context=self.context, narrowing=narrowing)
         exploration, num_shapes = explored(enumeration, deadline=self.deadline)
         self.num_configurations += num_shapes + sum(enumeration.dropped.values())
         shapes = exploration.shapes

@@ -128,8 +128,11 @@ def search(
     # Who asks for the least GPU time gets the least.
     breaks_ties = context.ranking == "simplicity" and goal.order != "gpu_seconds"
     is_weighed = context.ranking != "time"
-    by_time = replace(context, ranking="evidence") if is_weighed else context
-    enumeration = Enumeration(context=by_time, narrowing=narrowing, uses_all=uses_all)
+    enumeration = Enumeration(
+        context=replace(context, ranking="evidence") if is_weighed else context,
+        narrowing=narrowing,
+        uses_all=uses_all,
+    )
     exploration, num_shapes = explored(
         enumeration, deadline=deadline, one_per_layout=one_per_layout
     )
@@ -232,9 +235,8 @@ def headroom_frontiers(
     while step_gib <= most_gib:
         progress(f"frontier with {step_gib} GiB of headroom", step_gib / (most_gib + 1))
         left_s = max(ends_s - time.monotonic(), 0.0)
-        tighter = with_headroom(context, step_gib)
         found = search(
-            tighter,
+            with_headroom(context, step_gib),
             top=0,
             narrowing=narrowing,
             time_limit_s=None if time_limit_s is None else left_s,

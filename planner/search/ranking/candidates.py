@@ -61,8 +61,7 @@ class Candidates:
         self.longest_s = np.full(len(self.gpus), np.inf)
         self.tied_s = self.longest_s
         self._is_limited = np.zeros(len(self.gpus), dtype=bool)
-        most = [self.pricing.most_weight(policy) for policy in self.policies]
-        self.most_weight = np.array(most)
+        self.most_weight = np.array([self.pricing.most_weight(policy) for policy in self.policies])
         self.upper_s = np.zeros(0)
         self.is_refined = np.zeros(0, dtype=bool)
         self._set([self.first])
@@ -89,10 +88,8 @@ class Candidates:
         self.penalty = np.concatenate([part.penalty for part in parts])
         self.lower_s = np.concatenate([part.lower_s for part in parts])
         added = len(self.lower_s) - len(self.upper_s)
-        unknown_s = np.full(added, np.inf)
-        self.upper_s = np.concatenate([self.upper_s, unknown_s])
-        unrefined = np.zeros(added, dtype=bool)
-        self.is_refined = np.concatenate([self.is_refined, unrefined])
+        self.upper_s = np.concatenate([self.upper_s, np.full(added, np.inf)])
+        self.is_refined = np.concatenate([self.is_refined, np.zeros(added, dtype=bool)])
         self.group = np.searchsorted(self.gpus, self.strategy.num_gpus)
         rows = np.arange(len(self.strategy))
         self.layout = unique_rows(self.strategy, LAYOUT)[1] if self.one_per_layout else rows
@@ -109,13 +106,11 @@ class Candidates:
 
     def limits_s(self, rows: Index) -> Array:
         """Weighed time from which on rows are of no interest, whatever their variant and split."""
-        most = self.most_weight[self.policy[rows]]
-        return self.most_of_rows_s(rows) * self.weight[rows] * most
+        return self.most_of_rows_s(rows) * self.weight[rows] * self.most_weight[self.policy[rows]]
 
     def below_s(self, rows: Index, limit_s: Array) -> Array:
         """The same, or the limit of the row's group where that is lower."""
-        of_groups = limit_s[self.group[rows]]
-        return np.minimum(of_groups, self.limits_s(rows))
+        return np.minimum(limit_s[self.group[rows]], self.limits_s(rows))
 
     def keep_to(self, longest_s: Array, tied_s: Array) -> list[int]:
         """Change the times that keep the limits, per group; the rows of which proofs go.
@@ -136,8 +131,7 @@ class Candidates:
     def unrefined_below(self, limit_s: Array) -> Mask:
         """Rows not refined yet that may be below their group's limit."""
         limit = self.below_s(np.arange(len(self.group)), limit_s)
-        is_below = self.lower_s < limit
-        return ~self.is_refined & is_below
+        return ~self.is_refined & (self.lower_s < limit)
 
     def kth_upper_s(self, rows: Mask, k: int, scale: Array) -> float:
         """The k-th least time known of these rows, counting the best of every layout.
@@ -194,8 +188,7 @@ class Candidates:
             weight=weight,
         )
         self.upper_s[row] = seconds
-        vpp = int(self.strategy.vpp[row])
-        self.splits[row] = variant.completed(split, vpp)
+        self.splits[row] = variant.completed(split, int(self.strategy.vpp[row]))
 
     def note_proofs(self, rows: Index) -> None:
         """Splits that reach the bound of their row are optimal."""

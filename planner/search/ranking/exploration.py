@@ -85,8 +85,7 @@ class Shapes:
 
 def kept_below_s(opened_s: Array, shape: Index, weight: Array) -> Array:
     """Weighed time below which strategies of shapes are kept, opened under these limits."""
-    longest_s = opened_s[1, shape] * weight
-    kept_s: Array = np.minimum(opened_s[0, shape], longest_s)
+    kept_s: Array = np.minimum(opened_s[0, shape], opened_s[1, shape] * weight)
     return kept_s
 
 
@@ -247,12 +246,14 @@ def ranked_by(exploration: Exploration, context: Context) -> Exploration:
 
 def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Exploration:
     """No shapes to open; these strategies, under every policy, to refine and solve."""
-    shapes = Shapes(
-        columns={name: getattr(strategy, name) for name in SHAPE},
-        lower_s=np.zeros(len(strategy)),
-        weight=np.ones(len(strategy)),
+    found = Exploration(
+        enumeration=enumeration,
+        shapes=Shapes(
+            columns={name: getattr(strategy, name) for name in SHAPE},
+            lower_s=np.zeros(len(strategy)),
+            weight=np.ones(len(strategy)),
+        ),
     )
-    found = Exploration(enumeration=enumeration, shapes=shapes)
     model = found.pricing.model(strategy)
     for code, policy in enumerate(found.candidates.policies):
         rows = offered(model, policy)
@@ -293,17 +294,15 @@ def explored(
         )
         parts.append(take(columns, bound.can_fit))
         bounds.append(bound.take(bound.can_fit))
-    shapes = Shapes(
-        columns=joined(parts),
-        lower_s=np.concatenate([each.lower_s for each in bounds]),
-        weight=np.concatenate([each.weight for each in bounds]),
-        footprint=Footprint.joined([each.footprint for each in bounds]),
-    )
-    found = Exploration(
+    return Exploration(
         enumeration=enumeration,
-        shapes=shapes,
+        shapes=Shapes(
+            columns=joined(parts),
+            lower_s=np.concatenate([each.lower_s for each in bounds]),
+            weight=np.concatenate([each.weight for each in bounds]),
+            footprint=Footprint.joined([each.footprint for each in bounds]),
+        ),
         one_per_layout=one_per_layout,
         layers=layers,
         deadline=deadline,
-    )
-    return found, num_shapes
+    ), num_shapes

@@ -373,6 +373,5 @@ def penalties_of(context: Context, strategy: Strategy) -> dict[str, float]:
     for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
         if any(counts):
             partial = counts != strategy.layers_per_stage
-            modules = strategy.recompute_modules
-            found[kind] = policy_penalty(kind, modules, context, partial=partial)
+            found[kind] = policy_penalty(kind, strategy.recompute_modules, context, partial=partial)
     return {name: factor for name, factor in found.items() if factor > 1.0}

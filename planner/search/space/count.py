@@ -95,11 +95,6 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
         columns = (strategy.pp.tolist(), strategy.vpp.tolist(), offers.tolist())
         by_stages.update(zip(*columns, strict=True))
     policies = policies_of(enumeration.context, narrowing)
-    num_splits = sum(
-        number * splits_under(context, policy, *key)
-        for key, number in by_stages.items()
-        for policy in policies
-    )
     return SpaceCount(
         context=enumeration.context,
         narrowing=narrowing,
@@ -107,7 +102,11 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
         num_shapes=num_shapes,
         num_strategies=by_stages.total(),
         policies=policies,
-        num_splits=num_splits,
+        num_splits=sum(
+            number * splits_under(context, policy, *key)
+            for key, number in by_stages.items()
+            for policy in policies
+        ),
         dropped=dict(sorted(enumeration.dropped.items(), key=lambda item: -item[1])),
     )
 

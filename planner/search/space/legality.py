@@ -49,8 +49,10 @@ def violations(context: Context, strategy: Strategy) -> Iterator[Violation]:
     batch = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
     expected = context.job.global_batch
     if batch != expected:
-        message = f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}"
-        yield Violation(key="num_micro_batches", text=message)
+        yield Violation(
+            key="num_micro_batches",
+            text=f"dp x micro_batch x num_micro_batches must be {expected}; given {batch}",
+        )
     yield from _stage_violations(context, strategy)
 
 

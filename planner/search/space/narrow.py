@@ -213,13 +213,12 @@ class _Reader:
             self.add(text.partition(" ")[0], message, leaves_nothing=True)
         if self.problems:
             raise InputError(dict.fromkeys(self.problems))
-        rules = tuple(
-            Rule(name=text, needs=each.needs, message=self.messages[text], check=each.clauses)
-            for text, each in self.conditions.items()
-        )
         return Narrowing(
             values={name: self.fixed[name].values for name in DIMENSIONS if name in self.fixed},
-            rules=rules,
+            rules=tuple(
+                Rule(name=text, needs=each.needs, message=self.messages[text], check=each.clauses)
+                for text, each in self.conditions.items()
+            ),
             kinds=tuple(
                 kind for kind in LAYER_POLICY_NAMES if all(kind in s for s in self.kinds.values())
             ),

@@ -67,8 +67,9 @@ def _expert_width(context: Context) -> int:
 def etp_divides_expert_ffn(context: Context, columns: Columns) -> Clauses:
     """An expert's width is split evenly."""
     width = _expert_width(context)
-    divides = width % columns["etp"] == 0
-    return {f"etp {{etp}} does not divide the width {width} of an expert": divides}
+    return {
+        f"etp {{etp}} does not divide the width {width} of an expert": width % columns["etp"] == 0
+    }
 
 
 @rule(*STAGE_DEGREES, "ep", "etp")

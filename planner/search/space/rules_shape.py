@@ -103,8 +103,7 @@ def tp_fits_model(context: Context, columns: Columns) -> Clauses:
 def tp_within_scale_up_domain(context: Context, columns: Columns) -> Clauses:
     """Tensor parallelism stays inside the NVLink (xGMI, ICI) domain."""
     inside = columns["tp"] <= context.cluster.node.scale_up.num_accelerators
-    says = "tp {tp} leaves the scale-up domain of {node.scale_up.num_accelerators} GPUs"
-    return {says: inside}
+    return {"tp {tp} leaves the scale-up domain of {node.scale_up.num_accelerators} GPUs": inside}
 
 
 cp_supported = supported("cp", "context parallelism")
@@ -230,8 +229,7 @@ def layers_fill_chunks(context: Context, columns: Columns) -> Clauses:
     """
     num_layers, pp, vpp = context.model.num_blocks, columns["pp"], columns["vpp"]
     uneven = is_schedule(columns, "1f1b")
-    fit = chunks_fit(num_layers, pp, vpp, uneven=uneven)
-    legal = (vpp == 1) | fit
+    legal = (vpp == 1) | chunks_fit(num_layers, pp, vpp, uneven=uneven)
     unfilled = "{model.num_blocks} layers do not fill pp {pp} x vpp {vpp} = {chunks} chunks"
     return {
         "vpp {vpp} with pp 1: interleaving needs several stages": (vpp == 1) | (pp > 1),

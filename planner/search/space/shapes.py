@@ -101,8 +101,12 @@ def shape_bounds(
     footprint = Footprint(
         context=context, dense_params=dense, expert_params=expert, kept_bytes=kept
     )
-    can_fit = _can_fit(footprint, shapes, states)
-    return ShapeBounds(can_fit=can_fit, lower_s=lower, weight=weight, footprint=footprint)
+    return ShapeBounds(
+        can_fit=_can_fit(footprint, shapes, states),
+        lower_s=lower,
+        weight=weight,
+        footprint=footprint,
+    )
 
 
 def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> Array:

@@ -108,13 +108,13 @@ class Enumeration:
 
     def strategies_of(self, shapes: Columns) -> tuple[StrategyColumns, Index]:
         """All legal strategies of the given shapes, and which shape each has."""
-        position = np.arange(len(shapes["tp"]))
-        columns = self._decide({**shapes, "shape": position}, STATES)
+        columns = self._decide({**shapes, "shape": np.arange(len(shapes["tp"]))}, STATES)
         shape = columns.pop("shape")
-        num_micro_batches = self.context.job.global_batch // (
-            columns["dp"] * columns["micro_batch"]
-        )
-        return StrategyColumns(num_micro_batches=num_micro_batches, **columns), shape
+        return StrategyColumns(
+            num_micro_batches=self.context.job.global_batch
+            // (columns["dp"] * columns["micro_batch"]),
+            **columns,
+        ), shape
 
     def _decide(self, columns: Columns, names: Sequence[str]) -> Columns:
         """Decide dimension after dimension; every rule is asked as soon as it can be."""

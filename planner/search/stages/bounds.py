@@ -68,8 +68,7 @@ def slowest_limit_s(model: StageModel, limit_s: Array) -> Array:
 
 def bound_s(model: StageModel, slowest_s: Array) -> Array:
     """Lower bound on iteration time given one on the slowest stage."""
-    work_s = least_work_s(model)
-    makespan = makespan_s(model.strategy, slowest_s, work_s, model.bubble_filled_s)
+    makespan = makespan_s(model.strategy, slowest_s, least_work_s(model), model.bubble_filled_s)
     return makespan + tail_bound_s(model) + model.constant_s
 
 
@@ -138,8 +137,7 @@ def refine(
     take less than ``limit_s`` get that as their bound, and no split.
     """
     bound = relaxed or model
-    limits = stage_limits(bound, num_stages)
-    capacity = capacity_of(bound, limits)
+    capacity = capacity_of(bound, stage_limits(bound, num_stages))
     if limit_s is None:
         limit_s = np.full(len(model), np.inf)
     alive = within(bound, capacity, limit_s)
@@ -168,8 +166,7 @@ def refine(
             low[rows] = np.where(holds, low[rows], middle)
             high[rows] = np.where(holds, middle, high[rows])
         lower[alive] = np.minimum(bound_s(its_bound, low), limit_s[alive])
-        found = _rounded(part, its_capacity, high)
-        upper[alive], layers[alive], counts[:, alive] = found
+        upper[alive], layers[alive], counts[:, alive] = _rounded(part, its_capacity, high)
     return Refined(lower_s=lower, upper_s=upper, layers=layers, counts=counts)
 
 

@@ -80,11 +80,11 @@ def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> L
     per_layer = model.layer_host_bytes[:, None]
     each = np.where(per_layer > 0, per_layer, 1.0)
     unbounded = np.where(host < 0, 0.0, np.inf)
-    spaces = model.policies.workspace_bytes[:, :, None]
     return Limits(
         fixed_s=model.fixed_time_s(stages),
         room_bytes=room - model.transient_bytes(stages, 0.0),
-        policy_room_bytes=room - model.transient_bytes(stages, spaces),
+        policy_room_bytes=room
+        - model.transient_bytes(stages, model.policies.workspace_bytes[:, :, None]),
         layer_bytes=static + flight * model.saved_bytes[:, None],
         policy_bytes=static + flight * model.policies.saved_bytes[:, :, None],
         max_host_layers=np.where(per_layer > 0, host / each, unbounded),

@@ -62,8 +62,7 @@ def solve_split(
         vpp=float(model.strategy.vpp[0]),
         filled_s=float(model.bubble_filled_s[0]),
     )
-    limit_s = below_s - rest_s
-    dealt = partition_layers(table, model.num_layers, pipeline, work_s, limit_s, deadline)
+    dealt = partition_layers(table, model.num_layers, pipeline, work_s, below_s - rest_s, deadline)
     if dealt is None:
         return None if table.is_whole else _none_seen(table)
     if dealt.columns is None:

@@ -279,8 +279,9 @@ def _priced_cells(
     """Legal cells, of those that the host has room for, with their times."""
     at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
     legal &= model.host_bytes(one, each, at)[0] <= model.host_limit_bytes[0]
-    seconds = model.time_s(one, each, at)[0]
-    return _Cells(stage=stage, layers=layers, counts=counts, seconds=seconds).take(legal)
+    return _Cells(
+        stage=stage, layers=layers, counts=counts, seconds=model.time_s(one, each, at)[0]
+    ).take(legal)
 
 
 def _fastest(cells: _Cells) -> _Cells:
