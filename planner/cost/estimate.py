@@ -158,8 +158,7 @@ def with_products(context: Context, sustained_fraction: float) -> Context:
     """The context whose GEMMs sustain that fraction of peak."""
     accelerator = context.cluster.accelerator
     gemm = replace(accelerator.gemm, sustained_fraction=sustained_fraction)
-    node = replace(context.cluster.node, accelerator=replace(accelerator, gemm=gemm))
-    return replace(context, cluster=replace(context.cluster, node=node))
+    return context.with_node(accelerator=replace(accelerator, gemm=gemm))
 
 
 def with_host_rate(context: Context, factor: float) -> Context:
@@ -204,8 +203,7 @@ class _Overlap:
                 communication_multiprocessors=0.0 if overlaps else math.inf,
             )
             context = replace(self.context, traits=replace(traits, overlap=overlap))
-            subjects = price_all(context, self.strategies)
-            found.append([iteration_time_s(one) for one in subjects])
+            found.append([iteration_time_s(one) for one in price_all(context, self.strategies)])
         return found[0], found[1]
 
 

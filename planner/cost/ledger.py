@@ -248,8 +248,13 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
             for tensor in (op.saved if policy is None else op.kept)
             if policy != FULL
         ]
-        name = "transient.mtp.recompute_inputs"
-        items.append(LedgerItem(name=name, num_bytes=inputs, lifetime="loss"))
+        items.append(
+            LedgerItem(
+                name="transient.mtp.recompute_inputs",
+                num_bytes=inputs,
+                lifetime="loss",
+            )
+        )
         items += [_tensor_item("transient.mtp", tensor, copies, "loss") for copies, tensor in kept]
     return [*items, *_term_items(subject, subject.strategy.head_stage, "loss")]
 
@@ -320,8 +325,13 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     at_loss = sum(each.num_bytes for each in loss) >= sum(each.num_bytes for each in backward)
     items = [*lasting, *(loss if at_loss else backward), *_term_items(subject, stage, "device")]
     held = float(subject.model.held_bytes(*subject.split)[0, stage])
-    wasted = held * subject.model.fragmentation_fraction
-    items.append(LedgerItem(name="overhead.fragmentation", num_bytes=wasted, lifetime=RESERVED))
+    items.append(
+        LedgerItem(
+            name="overhead.fragmentation",
+            num_bytes=held * subject.model.fragmentation_fraction,
+            lifetime=RESERVED,
+        )
+    )
     ordered = sorted(
         (item for item in items if item.num_bytes > 0.0),
         key=lambda item: (-item.num_bytes, item.name),

@@ -109,8 +109,11 @@ class StageModel(Rowed):
             names = [each.name for each in fields(part) if each.name.endswith("_s")]
             return {name: getattr(part, name) * weight for name in names}
 
-        policies = replace(self.policies, **weighed(self.policies))
-        return replace(self, policies=policies, **weighed(self))
+        return replace(
+            self,
+            policies=replace(self.policies, **weighed(self.policies)),
+            **weighed(self),
+        )
 
     def ends(self, stages: Array) -> tuple[Array, Array]:
         """1.0 where a stage holds the embedding, and where it holds the head of its strategy."""

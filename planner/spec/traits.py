@@ -407,24 +407,26 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
         "replica_bucket_bytes",
     )
     wide: dict[str, Any] = {name: traits_at_fp32(getattr(states, name)) for name in widened}
-    states = replace(
-        states,
-        **wide,
-        master_weight_bytes=0.0,
-        shards_replica_states=False,
-        gradient_bytes=element_bytes("fp32"),
-        unsharded_gradient_copy_bytes=0.0,
-        sharded_gradient_bytes=states.fp32_shard_bytes,
-        sharded_copies="weights",
-        largest_gradient_copy_bytes=0.0,
+    return replace(
+        traits,
+        kernels=replace(kernels, saved=kernels.saved.in_32_bits()),
+        states=replace(
+            states,
+            **wide,
+            master_weight_bytes=0.0,
+            shards_replica_states=False,
+            gradient_bytes=element_bytes("fp32"),
+            unsharded_gradient_copy_bytes=0.0,
+            sharded_gradient_bytes=states.fp32_shard_bytes,
+            sharded_copies="weights",
+            largest_gradient_copy_bytes=0.0,
+        ),
+        offload=replace(
+            offload,
+            step_returned_bytes=traits_at_fp32(offload.step_returned_bytes),
+            fetched_weight_bytes=traits_at_fp32(offload.fetched_weight_bytes),
+        ),
     )
-    offload = replace(
-        offload,
-        step_returned_bytes=traits_at_fp32(offload.step_returned_bytes),
-        fetched_weight_bytes=traits_at_fp32(offload.fetched_weight_bytes),
-    )
-    kernels = replace(kernels, saved=kernels.saved.in_32_bits())
-    return replace(traits, kernels=kernels, states=states, offload=offload)
 
 
 def traits_at_fp32(num_bytes: float) -> float:
