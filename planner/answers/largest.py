@@ -97,8 +97,9 @@ class _Quantity:
             # A batch near its own that any layout cuts into whole micro-batches, two of every
             # replica at least: gradients are then accumulated.
             each = micro_batch * context.cluster.num_accelerators
-            batch = each * max(round(context.job.global_batch / each), 2)
-            return context.with_job(global_batch=batch)
+            return context.with_job(
+                global_batch=each * max(round(context.job.global_batch / each), 2)
+            )
 
         case = self.case.with_each(changed)
         if "micro_batch" in case.narrowing.values:

@@ -190,8 +190,9 @@ def hardware(
         found = answers.hardware_entry(name)
         is_cluster = isinstance(found, answers.Cluster)
         kind, rows = ("cluster", "levels") if is_cluster else ("hardware-entry", "figures")
-        lines = None if list_all else ON_SCREEN
-        return _shown(kind, found, report.print_hardware_entry, rows, most=lines)
+        return _shown(
+            kind, found, report.print_hardware_entry, rows, most=None if list_all else ON_SCREEN
+        )
     if output_format == "csv":
         fail("--format csv", "of one entry only: those of several kinds have different columns")
     most = report.MOST_OF_KINDS if output_format == "table" and not list_all else None

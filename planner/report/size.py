@@ -146,8 +146,9 @@ def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
 
 
 def _size_row(size: Plan, limits: JobLimits) -> SizeRow:
-    missed = missed_options(size, limits)
-    return SizeRow.of(size, nodes=size.num_nodes, total_s=size.span_s(), **missed)
+    return SizeRow.of(
+        size, nodes=size.num_nodes, total_s=size.span_s(), **missed_options(size, limits)
+    )
 
 
 def size_document(sizing: Sizing, notes: Sequence[Note]) -> SizeDocument:

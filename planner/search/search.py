@@ -200,8 +200,9 @@ def _found(exploration: Exploration, best: Best) -> tuple[Found, ...]:
 def with_headroom(context: Context, headroom_gib: int) -> Context:
     """The context with so many GiB less of usable memory."""
     hbm_bytes = context.cluster.accelerator.hbm_bytes
-    margin = context.margin_fraction + headroom_gib * GIB / hbm_bytes
-    return replace(context, margin_fraction=margin)
+    return replace(
+        context, margin_fraction=context.margin_fraction + headroom_gib * GIB / hbm_bytes
+    )
 
 
 def most_headroom_gib(context: Context) -> int:

@@ -107,8 +107,9 @@ class Exploration:
     solving: Solving = field(init=False)
 
     def __post_init__(self) -> None:
-        layers = self.layers or LayerTable(context=self.context)
-        self.pricing = Pricing(context=self.context, layers=layers)
+        self.pricing = Pricing(
+            context=self.context, layers=self.layers or LayerTable(context=self.context)
+        )
         none = np.zeros(0, dtype=int)
         self.candidates = Candidates(
             pricing=self.pricing,

@@ -119,11 +119,10 @@ def exchange_overlap_has_chunks(context: Context, columns: Columns) -> Clauses:
     overlap, support = context.traits.overlap, context.traits.support
     asked = support.batch_overlap_needs_chunks & (overlap.expert_all_to_all_overlap == "batches")
     bare = (columns["pp"] > 1) & (columns["vpp"] == 1) & (columns["ep"] > 1)
-    says = (
+    return {
         "ep {ep} with pp {pp} and vpp {vpp}: {software} exchanges tokens of experts beside "
-        "another micro-batch only between several chunks"
-    )
-    return {says: ~(bare & asked)}
+        "another micro-batch only between several chunks": ~(bare & asked)
+    }
 
 
 @rule("ep", "zero_stage")
@@ -134,12 +133,11 @@ def exchange_overlap_has_graphs(context: Context, columns: Columns) -> Clauses:
     parts = 0.0 < traits.kernels.cuda_graph_fraction < 1.0
     stages = traits.support.paired_graph_zero_stages
     lacks_graphs = (columns["ep"] > 1) & ~np.isin(columns["zero_stage"], stages)
-    says = (
+    return {
         "ep {ep} under ZeRO {zero_stage}: {software} exchanges tokens of experts beside another "
         "micro-batch with graphs of parts of a layer under ZeRO {support.paired_graph_zero_stages} "
-        "only"
-    )
-    return {says: ~(lacks_graphs & beside & parts)}
+        "only": ~(lacks_graphs & beside & parts)
+    }
 
 
 @rule("ep")
@@ -262,8 +260,7 @@ def sequence_divisible(context: Context, columns: Columns) -> Clauses:
 def folded_experts_need_slices(_: Context, columns: Columns) -> Clauses:
     """Sequence parallelism gives every tp rank tokens of its own where etp is not tp."""
     same = (columns["etp"] == columns["tp"]) | (columns["tp"] == 1)
-    says = (
+    return {
         "etp {etp} with tp {tp} without sequence parallelism: tp ranks hold the same tokens "
-        "there, so that etp must be tp"
-    )
-    return {says: same | (columns["sequence_parallel"] == 1)}
+        "there, so that etp must be tp": same | (columns["sequence_parallel"] == 1)
+    }

@@ -117,8 +117,9 @@ def tp_divides_mixer_heads(context: Context, columns: Columns) -> Clauses:
     """Heads and groups of a linear mixer are split whole (Megatron-Core ssm/mamba_mixer.py)."""
     mixer = context.model.mixer
     divides = (mixer.num_key_heads if mixer else 0) % columns["tp"] == 0
-    says = "tp {tp} does not divide {mixer.num_key_heads} key heads or groups of the mixer"
-    return {says: divides}
+    return {
+        "tp {tp} does not divide {mixer.num_key_heads} key heads or groups of the mixer": divides
+    }
 
 
 @rule(
@@ -175,11 +176,10 @@ def pp_at_most_layers(context: Context, columns: Columns) -> Clauses:
 def pp_ties_embeddings(context: Context, columns: Columns) -> Clauses:
     """A model whose embedding is its head is pipelined only where the framework ties stages."""
     ties = context.traits.support.pipelines_tied_embeddings or not context.model.tied_embeddings
-    says = (
+    return {
         "pp {pp}: the embedding of {model.name} is its head, which {software} does not tie over "
-        "stages"
-    )
-    return {says: (columns["pp"] == 1) | ties}
+        "stages": (columns["pp"] == 1) | ties
+    }
 
 
 @rule(
@@ -243,8 +243,7 @@ def chunks_hide_transfers(context: Context, columns: Columns) -> Clauses:
     """Chunks need more stages where transfers are waited for, as far as the framework asks."""
     enough = columns["pp"] >= context.traits.support.fewest_waiting_chunked_stages
     waits = context.traits.overlap.pipeline_p2p_overlap == "none"
-    says = (
+    return {
         "vpp {vpp} with pp {pp}: {software} waits for transfers between stages, so that it needs "
-        "pp {support.fewest_waiting_chunked_stages}"
-    )
-    return {says: (columns["vpp"] == 1) | enough | (not waits)}
+        "pp {support.fewest_waiting_chunked_stages}": (columns["vpp"] == 1) | enough | (not waits)
+    }
