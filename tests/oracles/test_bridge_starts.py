@@ -12,7 +12,7 @@ from planner.errors import ExpressError
 from planner.formats.bridge.mapping import as_options
 from planner.formats.format import FormatRule, Located, SourceText
 from planner.formats.megatron.model import shape_choices, shape_reasons
-from planner.formats.megatron.options import all_words
+from planner.formats.megatron.options import words_of
 from planner.formats.registry import load_format
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,8 @@ def test_megatron_starts_every_emitted_plan_as_planned(megatron: MegatronStarts,
         except ExpressError:
             continue
         settings = BRIDGE.read(SourceText(path="file", text=text)).settings
-        words = all_words(shape_choices(context)) + megatron_words(settings)
+        shape = [w for line in shape_choices(context) for w in words_of(line.key, line.value)]
+        words = shape + megatron_words(settings)
         if context.model.moe:
             words += ["--moe-token-dispatcher-type", "alltoall"]
         start = Start(words=words, num_gpus=strategy.num_gpus, environment=queues(words))

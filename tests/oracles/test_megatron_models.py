@@ -11,7 +11,7 @@ from planner.catalog import list_models
 from planner.catalog.models import load_model, load_model_details
 from planner.cost.context import Context
 from planner.formats.megatron.model import shape_choices, shape_reasons
-from planner.formats.megatron.options import all_words
+from planner.formats.megatron.options import words_of
 from planner.spec.model import ModelSpec, has_sinks
 
 RUN = "--micro-batch-size 1 --train-iters 1 --bf16 --lr 1e-4"
@@ -63,7 +63,8 @@ def layers_of(model: ModelSpec) -> dict[str, Any]:
 def built(megatron: MegatronStarts, model: ModelSpec) -> dict[str, Any]:
     """What Megatron says of a model."""
     context: Context = context_of(model=model, seq_len=1024)
-    words = [*all_words(shape_choices(context)), *RUN.split(), "--seq-length", "1024"]
+    shape = [word for line in shape_choices(context) for word in words_of(line.key, line.value)]
+    words = [*shape, *RUN.split(), "--seq-length", "1024"]
     report = megatron.start(Start(words=words, num_gpus=1, counts=True))
     assert "error" not in report, report
     return report
