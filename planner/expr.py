@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from planner.errors import did_you_mean
 from planner.limits import MAX_CONDITION_CHARACTERS, MAX_CONDITION_DEPTH
-from planner.spelling import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from planner.catalog.figures import keys_of
 from planner.catalog.hf.expressions import IN_BRACES, LANGUAGE, WHEN
 from planner.catalog.hf.family import Family
 from planner.catalog.model_file import ExtraParams, ModelFile
+from planner.errors import hint
 from planner.expr import faults, parsed
 from planner.spec.model import Biases, MlaSpec, MoeSpec
-from planner.spelling import hint
 
 SECTIONS: Mapping[str, type] = {
     "biases": Biases,

@@ -27,12 +27,11 @@ from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers
 from planner.cost.pipeline import FORMULAS
 from planner.cost.stage_model import price
 from planner.cost.time_items import simulated_makespan_s
-from planner.errors import InputError
+from planner.errors import InputError, did_you_mean
 from planner.frameworks.registry import trait_figures
 from planner.notes import Note
 from planner.spec.items import Item
 from planner.spec.strategy import Strategy
-from planner.spelling import did_you_mean
 
 
 def item_of(name: str) -> Item | None:

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from planner.errors import InputError
-from planner.spelling import did_you_mean
+from planner.errors import InputError, did_you_mean
 
 # What help and messages name, and tables of the documentation are made for.
 EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"

@@ -9,10 +9,9 @@ import yaml
 from pydantic import Field
 
 from planner.catalog.figures import Name, Strict, implausible
-from planner.errors import Problem
+from planner.errors import Problem, hint
 from planner.limits import MAX_GPUS, one_line
 from planner.notes import Note, NoteKind
-from planner.spelling import hint
 
 Part = Literal["accelerator", "node", "fabric"]
 # Key in a cluster file to the file and key it replaces.

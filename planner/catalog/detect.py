@@ -24,9 +24,8 @@ from planner.catalog.hardware import (
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
 from planner.catalog.observe import Observation, Source
 from planner.documents.tree import load_trusted
-from planner.errors import InputError, Problem
+from planner.errors import InputError, Problem, nearest
 from planner.notes import Problems
-from planner.spelling import nearest
 from planner.units import plural
 
 

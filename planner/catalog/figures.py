@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from planner.errors import InputError, Problem
+from planner.errors import InputError, Problem, hint
 from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, NAME, NAME_RULE, brief
-from planner.spelling import hint
 
 # How a value is known; `given`: the user's cluster file states it.
 Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]

@@ -20,10 +20,9 @@ from planner.catalog import list_models, models_dir
 from planner.catalog.model_file import ModelFile, read_model
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_trusted, load_yaml
-from planner.errors import InputError
+from planner.errors import InputError, did_you_mean
 from planner.limits import name_of
 from planner.spec.model import ModelSpec
-from planner.spelling import did_you_mean
 from planner.units import format_count
 
 _CONFIG_SUFFIX = ".json"

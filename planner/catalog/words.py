@@ -12,9 +12,9 @@ from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, plain
 from planner.catalog.recipes import Recipe, load_recipes
 from planner.documents.tree import load_trusted
+from planner.errors import did_you_mean
 from planner.notes import Problems
 from planner.spec.model import ModelSpec
-from planner.spelling import did_you_mean
 
 SINGULAR: Mapping[Kind, Literal["accelerator", "node", "fabric", "machine"]] = {
     "accelerators": "accelerator",

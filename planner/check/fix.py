@@ -18,7 +18,7 @@ from planner.answers.repair import RECOMPUTE, FieldChange, RepairAnswer, diagnos
 from planner.check.plan import PLAN
 from planner.check.start import ASSUMED, Start, at_least, errors_of, refuse, start_of
 from planner.cost.context import Context
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError, InputError, alike
 from planner.formats.format import Finding, Located, ParsedConfig, SourceText, read_source
 from planner.query.from_file import Request, format_of, needed_job, read_for
 from planner.query.layout import OF_SCRIPT, Layout
@@ -26,7 +26,6 @@ from planner.query.resolve import cluster_for_file
 from planner.query.values import NOWHERE
 from planner.search.search import Progress
 from planner.spec.strategy import POLICY_COUNT_FIELDS
-from planner.spelling import alike
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from planner.check.result import finding_of
 from planner.documents.tree import parsed_yaml
-from planner.errors import InputError
+from planner.errors import InputError, unknown
 from planner.formats import registry as formats
 from planner.formats.format import Finding, Located, SourceText
 from planner.query.from_file import AUTO
 from planner.query.values import Locations
-from planner.spelling import unknown
 
 if TYPE_CHECKING:
     from planner.query.layout import Layout

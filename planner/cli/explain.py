@@ -9,11 +9,11 @@ import typer
 
 from planner.cli import options
 from planner.documents.file import read_text
+from planner.errors import did_you_mean
 from planner.notes import Note, Problems
 from planner.query.query import Query
 from planner.report.document import Shown
 from planner.spec.strategy import Strategy
-from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from planner.answers.plan_file import PlanFile

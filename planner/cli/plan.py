@@ -13,12 +13,11 @@ import typer
 from planner.catalog import EXAMPLE_NODE
 from planner.cli import options
 from planner.cli.output import fail, say
-from planner.errors import NothingFitsError
+from planner.errors import NothingFitsError, did_you_mean
 from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
 from planner.report.files import check_targets, check_writable, write_atomically
-from planner.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from planner.answers.base import Answer

@@ -12,7 +12,7 @@ from planner.cli.options import refuse_all
 from planner.cli.output import say
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.errors import InputError
+from planner.errors import InputError, did_you_mean
 from planner.formats import registry as formats
 from planner.formats.format import Format, OutputFile
 from planner.launchers.launcher import Launcher, load_launcher
@@ -26,7 +26,6 @@ from planner.report.files import write_folder
 from planner.report.sizing_words import unmet_limits
 from planner.search.search import Progress
 from planner.spec.strategy import Strategy
-from planner.spelling import did_you_mean
 
 Target = tuple[Format, Launcher]
 # Of commands that take either.

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any, Literal, get_args, get_type_hints
 
 from planner.documents.tree import load_own
-from planner.errors import InputError
+from planner.errors import InputError, unknown
 from planner.spec.items import RunClass, TimeRange, class_words
 from planner.spec.saved import SavedTables, SavedTensorSpec
 from planner.spec.training import OptimizerSpec, TensorKind, TensorStates
@@ -25,7 +25,6 @@ from planner.spec.traits import (
     StateTraits,
     SupportTraits,
 )
-from planner.spelling import unknown
 
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
 CURRENT = "current"

@@ -20,10 +20,9 @@ import yaml
 
 from planner.cost.context import Context
 from planner.documents.tree import load_own
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError, InputError, unknown
 from planner.formats.format import Emitted, OutputFile, UserKey
 from planner.spec.strategy import Strategy
-from planner.spelling import unknown
 
 # Accelerators behind one operating system, in all nodes of the catalog but whole racks.
 MOST_PER_HOST = 16

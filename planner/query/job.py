@@ -7,7 +7,7 @@ from typing import get_args
 
 from planner.catalog.clusters import largest_cluster_of, load_cluster_of
 from planner.cost.kernels import peak_flops_per_s, usual_precision
-from planner.errors import InputError
+from planner.errors import InputError, unknown
 from planner.limits import MAX_BATCH, MAX_COUNT_DIGITS, MAX_GPUS, MAX_SIZES, brief
 from planner.notes import COMMAND_LINE, NoteKind, Problems
 from planner.query.query import Query
@@ -24,7 +24,6 @@ from planner.spec.job import (
 )
 from planner.spec.model import ModelSpec
 from planner.spec.training import Training
-from planner.spelling import unknown
 from planner.units import format_count, parse_batch_tokens
 
 DEFAULT_BATCH_TOKENS = 4 * 2**20

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from planner.errors import did_you_mean
 from planner.limits import MAX_BATCH, MAX_IMBALANCE, MAX_MTP_LAYERS, MAX_SEQ_LEN, brief
 from planner.query.words import length, seconds
 from planner.spec.strategy import RECOMPUTE_WORDS, SEARCHED_FIELDS, STRATEGY_FIELDS, FieldSpec
 from planner.spec.training import ALL_LINEAR, MAX_RANK, TARGET_GROUPS, USUAL_RANK
-from planner.spelling import did_you_mean
 
 Group = Literal["job", "software", "layout", "narrowing", "goal", "limits"]
 PANELS: Mapping[Group, str] = {

@@ -18,7 +18,7 @@ from planner.catalog.hardware import is_path, normalised_machine
 from planner.catalog.models import given_path, load_model_details, meant_name
 from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
-from planner.errors import InputError
+from planner.errors import InputError, unknown
 from planner.formats.format import Format
 from planner.notes import COMMAND_LINE, Note, NoteKind, Problems
 from planner.query.job import read_job, read_precision
@@ -40,7 +40,6 @@ from planner.query.software import (
 from planner.search.space.narrow import Narrowing
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
-from planner.spelling import unknown
 from planner.units import GIB, format_bytes, parse_duration, parse_usd
 
 

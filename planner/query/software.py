@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from planner.cost.context import Context
+from planner.errors import unknown
 from planner.formats.format import Format
 from planner.formats.registry import format_names, load_format
 from planner.frameworks.registry import (
@@ -42,7 +43,6 @@ from planner.spec.training import (
     read_targets,
 )
 from planner.spec.traits import FrameworkTraits
-from planner.spelling import unknown
 from planner.units import GB, GIB
 
 ANY_FRAMEWORK = "any"

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from planner.documents.tree import parsed_yaml
-from planner.errors import InputError, Problem
+from planner.errors import InputError, Problem, did_you_mean, nearest
 from planner.frameworks.registry import (
     CURRENT,
     FACTS,
@@ -20,7 +20,6 @@ from planner.spec.job import Precision
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import MODES
 from planner.spec.traits import FrameworkTraits, Setting, TraitValue
-from planner.spelling import did_you_mean, nearest
 
 OPTION = "--set"
 ROOT = "traits"

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
-from planner.errors import InputError
-from planner.spelling import did_you_mean
+from planner.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -16,14 +16,13 @@ from planner.catalog import hwdb_dir, models_dir
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model_details
 from planner.documents.tree import load_yaml
-from planner.errors import InputError, Problem
+from planner.errors import InputError, Problem, did_you_mean
 from planner.limits import brief
 from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES, Option
 from planner.query.query import Query
 from planner.query.resolve import cluster_for_file, model_for_file, resolve
 from planner.query.words import unknown_options
-from planner.spelling import did_you_mean
 
 Value = str | int | float | bool | None
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from planner.errors import InputError, NothingFitsError
+from planner.errors import InputError, NothingFitsError, hint
 from planner.notes import Problems
-from planner.spelling import hint
 from planner.sweep.run import ASKED, PLAN, Results, Row
 
 # Options that say what is trained: plans of different jobs do not compete.

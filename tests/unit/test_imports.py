@@ -12,7 +12,7 @@ import planner
 
 ROOT = Path(planner.__file__).parent
 BASE = {"units", "errors", "limits", "notes"}
-SPEC = BASE | {"spec", "spelling", "documents", "expr"}
+SPEC = BASE | {"spec", "documents", "expr"}
 MODEL = SPEC | {"collectives", "layers", "schedules", "cost"}
 INPUTS = {"catalog", "frameworks", "formats"}
 QUESTION = {"search", "query"}
@@ -22,8 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "units": {"limits"},
     "errors": set(),
-    "spelling": set(),
-    "expr": {"limits", "spelling"},
+    "expr": {"errors", "limits"},
     "notes": {"units", "errors"},
     "documents": {"errors", "limits"},
     "spec": BASE,

@@ -15,10 +15,9 @@ from planner.catalog.model_file import ModelFile, Provenance, broken_rules, read
 from planner.catalog.models import ModelDetails, to_spec
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_json
-from planner.errors import InputError, Problem
+from planner.errors import InputError, Problem, did_you_mean
 from planner.limits import name_of, one_line
 from planner.notes import Problems
-from planner.spelling import did_you_mean
 
 NAME = "config.json"
 _PART = "text_config"

@@ -14,7 +14,7 @@ from planner.cost.context import Context
 from planner.documents.edit import YamlEditor
 from planner.documents.schema import wrongs
 from planner.documents.tree import keys_at_top, parsed_yaml
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError, InputError, did_you_mean
 from planner.formats.accelerate import keys
 from planner.formats.accelerate.mapping import (
     FSDP1,
@@ -61,7 +61,6 @@ from planner.formats.settings import (
 from planner.limits import brief
 from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
-from planner.spelling import did_you_mean
 
 FILE = "accelerate.yaml"
 SCRIPT = "training script"

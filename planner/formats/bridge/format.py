@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
+from planner.errors import alike, did_you_mean
 from planner.formats.bridge import mapping
 from planner.formats.bridge.mapping import (
     DROPOUT,
@@ -56,7 +57,6 @@ from planner.formats.shell.launch import (
 from planner.formats.shell.word import Command, Word
 from planner.spec.strategy import Strategy
 from planner.spec.training import MAX_RANK, TARGETS, Training
-from planner.spelling import alike, did_you_mean
 
 NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)

@@ -13,7 +13,7 @@ from planner.documents.edit import JsonEditor, json_text, written
 from planner.documents.file import REMOVED
 from planner.documents.schema import Path, Schema, entry_of, wrongs
 from planner.documents.tree import keys_at_top, parsed_object
-from planner.errors import ExpressError
+from planner.errors import ExpressError, alike, did_you_mean
 from planner.formats.adapters import liger_lines
 from planner.formats.decision import changes, decided_in, explained, lines_of, reasons, refuse
 from planner.formats.deepspeed import keys, rules_batch, rules_layout
@@ -37,7 +37,6 @@ from planner.formats.format import (
 from planner.formats.settings import Settings, finding_at, given, path_of, repeated_keys, word
 from planner.limits import brief
 from planner.spec.strategy import Strategy
-from planner.spelling import alike, did_you_mean
 
 HOSTFILE = "hostfile"
 _REPLACED = keys.NAMED["replaced"]

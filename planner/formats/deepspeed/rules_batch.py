@@ -7,10 +7,10 @@ nothing does, is not. Rules look at values of the right kind only: others are fi
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from planner.errors import did_you_mean
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
 from planner.formats.settings import Refused, Rules, Violations, as_number
-from planner.spelling import did_you_mean
 
 _UNTESTED = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
 rule = Rules(DeepspeedView)

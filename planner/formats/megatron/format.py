@@ -22,7 +22,7 @@ from itertools import groupby
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.tree import load_own
-from planner.errors import InputError
+from planner.errors import InputError, alike, did_you_mean
 from planner.formats.decision import explained, lines_of, reasons, refuse, which
 from planner.formats.format import (
     Emitted,
@@ -76,7 +76,6 @@ from planner.formats.shell.launch import (
 from planner.formats.shell.word import Command, Word, branch_places, split_words
 from planner.frameworks.registry import CURRENT
 from planner.spec.strategy import Strategy
-from planner.spelling import alike, did_you_mean
 from planner.units import ceil_div
 
 NAME = "megatron"

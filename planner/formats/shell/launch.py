@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError, InputError, did_you_mean
 from planner.formats.format import Finding, Located, Severity, SourceText, listed
 from planner.formats.settings import finding_at
 from planner.formats.shell.script import read_script, read_words
@@ -22,7 +22,6 @@ from planner.formats.shell.word import (
     Word,
     launcher_values,
 )
-from planner.spelling import did_you_mean
 
 # Options of torchrun without a value, and those with one.
 SWITCHES = "--help --standalone --module --no-python --run-path --virtual-local-rank -h -m"

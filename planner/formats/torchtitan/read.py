@@ -13,7 +13,7 @@ from itertools import dropwhile
 from typing import Any
 
 from planner.documents.schema import wrongs
-from planner.errors import ExpressError, InputError
+from planner.errors import ExpressError, InputError, did_you_mean
 from planner.formats.format import Located, ParsedConfig, SourceText, first_line
 from planner.formats.settings import decided, finding_at, flag, given, model_named, word
 from planner.formats.shell import launch
@@ -22,7 +22,6 @@ from planner.formats.shell.word import NPROC_PER_NODE, Command, Lines, Word, lau
 from planner.formats.torchtitan import keys
 from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.limits import brief
-from planner.spelling import did_you_mean
 
 # Behind this word of a command stand torchtitan's own.
 _ENTRY = re.compile(r"(^|[/.])(torchtitan\.train|train\.py|run_train\.sh)$")

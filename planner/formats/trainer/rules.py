@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from planner.errors import did_you_mean
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
 from planner.formats.deepspeed.keys import HANG, LEAVES
@@ -19,7 +20,6 @@ from planner.formats.settings import (
 from planner.formats.trainer import keys
 from planner.formats.trainer.keys import FrontEnd, is_meant
 from planner.spec.cluster import PROCESSOR
-from planner.spelling import did_you_mean
 
 ARGUMENTS = "transformers/training_args.py"
 WRAPPED = "fsdp_config.transformer_layer_cls_to_wrap"

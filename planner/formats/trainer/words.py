@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.documents.schema import wrongs
 from planner.documents.tree import parsed_object
-from planner.errors import InputError
+from planner.errors import InputError, alike, did_you_mean
 from planner.formats.accelerate.format import read as read_accelerate
 from planner.formats.accelerate.keys import AccelerateView
 from planner.formats.deepspeed.format import read as read_deepspeed
@@ -14,7 +14,6 @@ from planner.formats.settings import as_flag, as_whole, finding_at, flag, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import Content, OutsideError, source_named
 from planner.formats.trainer.keys import FrontEnd
-from planner.spelling import alike, did_you_mean
 
 _ENGINES = (keys.DEEPSPEED, keys.FSDP)
 

@@ -13,6 +13,7 @@ from functools import partial, reduce
 import numpy as np
 
 from planner.cost.context import Context
+from planner.errors import did_you_mean
 from planner.expr import Language, computed, faults, names_in, parsed
 from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, brief
 from planner.search.space.rule import Clauses, Columns
@@ -24,7 +25,6 @@ from planner.spec.strategy import (
     SEARCHED_FIELDS,
     STRATEGY_FIELDS,
 )
-from planner.spelling import did_you_mean
 from planner.units import Array, Mask
 
 RECOMPUTE = "recompute"

@@ -4,8 +4,7 @@ import pytest
 
 from planner.catalog.figures import Figure, Source, Strict, implausible, validate
 from planner.documents.tree import load_yaml
-from planner.errors import InputError
-from planner.spelling import nearest
+from planner.errors import InputError, nearest
 
 
 class Part(Strict):
