@@ -217,6 +217,7 @@ def ops_of(block: Block) -> tuple[Op, ...]:
         attention="unfused" if block.unfused else "flash2",
         dropout=block.dropout,
         adapters="megatron",
+        gathers_expert_pairs=block.library == "megatron",  # behind the router
     )
     shape = LayerShape(
         micro_batch=np.array([float(sizes.MICRO_BATCH)]),

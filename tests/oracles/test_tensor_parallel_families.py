@@ -12,6 +12,7 @@ from deepspeed.module_inject.tp_plan_converter import TPPlanConverter
 from deepspeed.runtime.tensor_parallel.config import _get_hf_tp_plan
 from hf_types import FAMILIES
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from planner.catalog.hf.family import families
 from planner.frameworks.registry import load_traits
@@ -60,9 +61,10 @@ def small(kind: str) -> Any:
             setattr(config, name, 4)
     if getattr(config, "num_key_value_heads", 1) is None:
         config.num_key_value_heads = config.num_attention_heads
-    if getattr(config, "layer_types", None):
+    if vars(config).get("layer_types"):
         config.layer_types = config.layer_types[:4]
-    name = CLASSES.get(kind) or families()[kind].class_name
+    own = families().get(kind)
+    name = CLASSES.get(kind) or (own.class_name if own else MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind])
     with torch.device("meta"):
         return getattr(transformers, name)(config)
 
