@@ -126,8 +126,8 @@ def _optimizer(settings: Settings) -> str | None:
     if kind := word(settings, keys.ENGINES_OPTIMIZER):
         return deepspeed.NAMES.get(kind.lower())
     name = _NAMES.get(word(settings, keys.OPTIM, "adamw_torch_fused"))
-    if keys.is_on_host(settings):
-        return "lion" if name == "lion" else "adam"
+    if name == "adam-8bit-bitsandbytes" and keys.is_on_host(settings):
+        return "adam"  # DeepSpeedCPUAdam takes its place
     if name == "adam-8bit-bitsandbytes" and part(settings) == "FSDP1":
         return "adam-8bit"  # Its shards are plain tensors, and as many bytes as torchao's states
     is_plain = name == "sgd-momentum" and "momentum" not in word(settings, keys.ARGUMENTS)
