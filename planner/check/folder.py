@@ -26,10 +26,8 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     sources, request = _completed(path, request)
     results = [check_file(source.path, request) for source in sources]
     known = [each for each in results if each.is_recognised]
-    # A launcher's file may only start what another file of the folder says.
-    said = [each for each in known if all(one.rule != UNREADABLE for one in each.findings)]
     if known:
-        return said or known
+        return known
     nothing = Finding(
         rule=UNREADABLE,
         severity="error",

@@ -55,7 +55,8 @@ def format_of(traits: FrameworkTraits) -> Format:
 
 def words_file(source: SourceText) -> str:
     """The file whose words a script reads, ``eval "words=($(< FILE))"``; empty: none."""
-    found = re.search(r"=\(\$\(<\s*([\w.-]+)\s*\)\)", source.text)
+    # Kubernetes writes $$ for $.
+    found = re.search(r"=\(\${1,2}\(<\s*([\w.-]+)\s*\)\)", source.text)
     return found[1] if found else ""
 
 
