@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.settings import ConfigView, Settings, as_number, as_whole
+from planner.formats.settings import ConfigView, Rules, Settings, View, as_number, as_whole
+from planner.frameworks.registry import load_traits
 
 # What Trainer and Accelerate fill in.
 AUTO = "auto"
@@ -29,12 +30,6 @@ TYPE, MOMENTUM = "optimizer.type", "optimizer.params.momentum"
 TORCH_ADAM, UNTESTED = "optimizer.params.torch_adam", "zero_allow_untested_optimizer"
 NAMED: Mapping[str, Mapping[str, str]] = load_own(__package__, "names.yaml")
 TYPES, NAMES = NAMED["types"], NAMED["optimizers"]
-# What stage 3 does to experts that are modules of their own.
-HANG = (
-    "given 3 with experts: below transformers 5 ranks gather the experts their own tokens choose "
-    "and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules); of Mixtral and "
-    "Qwen it is by default since pull request 7604 (October 2025)"
-)
 # Devices of the optimizer's states and of the parameters; other pairs are not modelled.
 DEVICES = {
     "none": ("none", "none"),
@@ -160,3 +155,30 @@ def given_twice(settings: Settings) -> dict[str, str]:
         for section, switch in OLD_SWITCHES.items()
         if f"{ZERO}.{section}" in settings and f"{ZERO}.{switch}" in settings
     }
+
+
+def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
+    """Add the rule on leaf modules to those of a format that has DeepSpeed's keys ``above``."""
+
+    def may_hang(file: ConfigView) -> bool:
+        decided = file.world.decisions
+        # Experts that are parameters of one module in every release are gathered with it.
+        bare = load_traits("deepspeed").kernels.bare_expert_families
+        return (
+            file.whole(f"{above}{STAGE}", 0) == 3
+            and (as_whole(decided.get("model.num_experts")) or 0) > 0
+            and decided.get("model.family") not in bare
+            and file[f"{above}{LEAVES}"] is None
+        )
+
+    rules.unenforced(
+        "deepspeed/runtime/zero/leaf_module_config.py; DeepSpeed pull request 4966, issue 7461",
+        name="mixtures_have_leaf_modules",
+        holds="Experts are gathered together.",
+        key=f"{above}{STAGE}",
+        severity="note",
+        when=may_hang,
+        says="given 3 with experts: below transformers 5 ranks gather the experts their own tokens "
+        "choose and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules); of "
+        "Mixtral and Qwen it is by default since pull request 7604 (October 2025)",
+    )

@@ -31,17 +31,7 @@ rule.unenforced(
     when=lambda file: file[keys.ZENFLOW] is not None,
     says="ZenFlow is not modelled; priced is a step that waits for the host",
 )
-rule.unenforced(
-    "deepspeed/runtime/zero/leaf_module_config.py; DeepSpeed pull request 4966, issue 7461",
-    name="mixtures_have_leaf_modules",
-    holds="Experts are gathered together.",
-    key=keys.STAGE,
-    severity="note",
-    when=lambda file: (
-        file.stage == 3 and file.decided("model.num_experts") > 0 and file[keys.LEAVES] is None
-    ),
-    says=keys.HANG,
-)
+keys.add_leaf_modules(rule)
 rule(
     _CONFIG,
     name="partial_offload_needs_stage_3",

@@ -7,7 +7,7 @@ from typing import Any
 from planner.errors import did_you_mean
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.accelerate.rules import POLICIES
-from planner.formats.deepspeed.keys import HANG, LEAVES
+from planner.formats.deepspeed.keys import add_leaf_modules
 from planner.formats.settings import (
     ConfigView,
     Refused,
@@ -237,16 +237,4 @@ def one_loss(file: ConfigView) -> bool:
 
 
 for rules in (rule, trl):  # The other programs set them by themselves
-    rules.unenforced(
-        "deepspeed/runtime/zero/leaf_module_config.py; DeepSpeed pull request 4966, issue 7461",
-        name="mixtures_have_leaf_modules",
-        holds="Experts are gathered together.",
-        key=keys.STAGE,
-        severity="note",
-        when=lambda file: (
-            file[keys.STAGE] == 3
-            and (file.world.decisions.get("model.num_experts") or 0) > 0
-            and file[f"{keys.DEEPSPEED}.{LEAVES}"] is None
-        ),
-        says=HANG,
-    )
+    add_leaf_modules(rules, f"{keys.DEEPSPEED}.")
