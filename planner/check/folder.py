@@ -28,12 +28,8 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     known = [each for each in results if each.is_recognised]
     if known:
         return known
-    nothing = Finding(
-        rule=UNREADABLE,
-        severity="error",
-        message="no file of the folder is of a known format",
-        path=path,
-    )
+    message = "no file of the folder is of a known format"
+    nothing = Finding(rule=UNREADABLE, severity="error", message=message, path=path)
     return [FileResult(path=path, findings=(nothing,), is_recognised=False)]
 
 

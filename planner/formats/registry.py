@@ -97,7 +97,8 @@ def own_texts(table: str, name: str) -> Mapping[str, str]:
     """A format's texts of a table.
 
     ``left_open``: what is left to its user, and the keys for it. ``not_priced``: keys that change
-    memory or time beside what plans price, and how.
+    memory or time beside what plans price, and how; under ``.idle`` the keys beside which they
+    change nothing.
     """
     by_format: dict[str, dict[str, str]] = load_own(__package__, f"{table}.yaml")
     return by_format.get(name, {})
@@ -106,10 +107,13 @@ def own_texts(table: str, name: str) -> Mapping[str, str]:
 def not_priced(reading: ParsedConfig) -> tuple[Located, str] | None:
     """What a file asks for and plans do not price, and where it does so first; None: nothing."""
     table, off = own_texts("not_priced", reading.format), ("false", "0", "0.0", "none", "null")
+    idle = own_texts("not_priced", f"{reading.format}.idle")
     found = [
         (place, table[key])
         for key, place in reading.settings.items()
-        if key in table and str(place.value).lower() not in off
+        if key in table
+        and str(place.value).lower() not in off
+        and reading.settings.keys().isdisjoint(idle.get(key, "").split())
     ]
     named = ", ".join(f"{place.key} ({what})" for place, what in found)
     return (found[0][0], f"not priced: {named}") if found else None

@@ -157,17 +157,22 @@ def given_twice(settings: Settings) -> dict[str, str]:
     }
 
 
+# Families whose mixtures are leaves by default since pull request 7604 (October 2025):
+# DEFAULT_LEAF_MODULE_CLASSES of leaf_module_config.py.
+_LEAF_FAMILIES = ("mixtral", "qwen2_moe", "qwen3", "qwen3_moe")
+
+
 def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
     """Add the rule on leaf modules to those of a format that has DeepSpeed's keys ``above``."""
 
     def may_hang(file: ConfigView) -> bool:
         decided = file.world.decisions
-        # Experts that are parameters of one module in every release are gathered with it.
+        # Bare parameters are gathered with the module that has them.
         bare = load_traits("deepspeed").kernels.bare_expert_families
         return (
             file.whole(f"{above}{STAGE}", 0) == 3
             and (as_whole(decided.get("model.num_experts")) or 0) > 0
-            and decided.get("model.family") not in bare
+            and decided.get("model.family") not in (*bare, *_LEAF_FAMILIES)
             and file[f"{above}{LEAVES}"] is None
         )
 
@@ -179,6 +184,5 @@ def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
         severity="note",
         when=may_hang,
         says="given 3 with experts: below transformers 5 ranks gather the experts their own tokens "
-        "choose and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules); of "
-        "Mixtral and Qwen it is by default since pull request 7604 (October 2025)",
+        "choose and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules)",
     )

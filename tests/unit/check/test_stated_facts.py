@@ -109,6 +109,8 @@ OF_FSDP = ["megatron_fsdp_setup", "megatron_fsdp_takes_all_processes"]
         (f"{PP2}--tensor-model-parallel-size 16", ["degrees_divide_processes"]),
         (f"{PP2}{FSDP}optim_grads", OF_FSDP),
         (f"{SHARDED}--moe-paged-stash", ["not_priced"]),
+        (f"{PP2}--no-bias-swiglu-fusion", ["not_priced"]),
+        (f"{PP2}--no-bias-gelu-fusion", []),  # no GELU
         (f"{TP2}=1 model.cuda_graph_impl=local", ["not_priced"]),
     ],
 )
