@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import AfterValidator, Field, create_model
 
-from planner.catalog.figures import Name, Strict, implausible
-from planner.errors import Problem, hint
+from planner.catalog.figures import Count, Name, Positive, Strict, implausible
+from planner.catalog.hardware_file import level_faults
 from planner.limits import MAX_GPUS, one_line
 from planner.notes import Note, NoteKind
 
@@ -58,6 +58,24 @@ OVERRIDES: Mapping[str, str] = {
 WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics", "host_cores")
 
 
+def _kind(key: str) -> Any:  # noqa: ANN401 - a type
+    """The type of an override: a yes or no, a count, or an amount; of plausible magnitude."""
+    if key == "peer_to_peer":
+        return bool | None
+
+    def plausible(value: float) -> float:
+        if message := implausible(OVERRIDES[key].rpartition(".")[2], value):
+            raise ValueError(message)
+        return value
+
+    number = Count if key in WHOLE else Positive
+    return Annotated[number, AfterValidator(plausible)] | None
+
+
+_kinds: dict[str, Any] = {key: (_kind(key), None) for key in OVERRIDES}
+OverrideValues: Any = create_model("OverrideValues", __base__=Strict, **_kinds)
+
+
 class ClusterLevel(Strict):
     """One level of the fabric as a user gives it; keys as in a fabric file, values plain."""
 
@@ -80,7 +98,11 @@ class ClusterFile(Strict):
     accelerator: str | dict[str, Any] | None = None
     fabric: str | None = None
     levels: Annotated[tuple[ClusterLevel, ...], Field(strict=False)] = ()
-    overrides: Annotated[dict[str, Any], Field(default_factory=dict)]
+    overrides: OverrideValues = OverrideValues()
+
+    def broken(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the sizes of the levels."""
+        return level_faults([each.num_nodes for each in self.levels])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,25 +148,6 @@ class Overrides:
         return tuple(
             Note(kind=NoteKind.given, text=f"given: {each}", subject="cluster") for each in said
         )
-
-
-def override_problems(overrides: object, where: str) -> Iterator[Problem]:
-    """Yield what is wrong with the overrides of a raw cluster file."""
-    for key, value in overrides.items() if isinstance(overrides, Mapping) else ():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if key not in OVERRIDES:
-            message = f"unknown key; given {value!r}, {hint(str(key), OVERRIDES)}"
-        elif key == "peer_to_peer":
-            message = "" if isinstance(value, bool) else f"must be true or false; given {value!r}"
-        elif not is_number:
-            message = f"must be a number in the unit of its key; given {value!r}"
-        elif value <= 0 or (key in WHOLE and not isinstance(value, int)):
-            wanted = "a positive whole number" if key in WHOLE else "greater than 0"
-            message = f"must be {wanted}; given {value!r}"
-        else:
-            message = implausible(OVERRIDES[key].rpartition(".")[2], value)
-        if message:
-            yield Problem(where=where, key=f"overrides.{key}", message=message)
 
 
 def file_text(

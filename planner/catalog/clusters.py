@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from planner.catalog import EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE, EXAMPLE_NODE, unknown_name
-from planner.catalog.cluster_file import ClusterFile, Overrides, Part, override_problems
+from planner.catalog.cluster_file import ClusterFile, Overrides, Part
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     File,
     aliases,
-    checked,
     find_entry,
     host_rules,
     is_path,
-    level_problems,
     list_names,
     load_file,
     normalised_machine,
@@ -60,7 +58,7 @@ class _Part:
     def checked(self, schema: type[File], part: Part, overrides: Overrides) -> File:
         """Return its checked data; problems of a section say which."""
         try:
-            return checked(schema, overrides.apply(part, self.raw), str(self.path))
+            return validate(schema, overrides.apply(part, self.raw), str(self.path))
         except InputError as error:
             prefix = f"{self.section}." if self.section else ""
             found = [replace(each, key=f"{prefix}{each.key}") for each in error.problems]
@@ -323,7 +321,7 @@ def cluster_of_data(
     Raises InputError with every problem found.
     """
     where = str(path)
-    problems = [*override_problems(raw.get("overrides"), where), *level_problems(raw, where)]
+    problems: list[Problem] = []
     parts: dict[str, _Part] = {}
     kinds: Mapping[Part, Kind] = {
         "node": "nodes",
@@ -341,7 +339,8 @@ def cluster_of_data(
                 problems += error.problems
     stated: Mapping[str, Any] = {key: {} for key, part in parts.items() if part.section}
     file = validate(ClusterFile, {**raw, **stated}, where, problems)
-    overrides = Overrides(where=where, values=file.overrides, levels=file.levels)
+    values = {key: getattr(file.overrides, key) for key in raw.get("overrides", ())}
+    overrides = Overrides(where=where, values=values, levels=file.levels)
     node, fabric = _read(**parts, overrides=overrides)
     name = file.name or name_of(path.stem)
     return _cluster(name, num_nodes or file.count, node, fabric, overrides.notes())
@@ -370,7 +369,7 @@ def _read(
     try:
         part = accelerator or _part("accelerators", file.accelerator, node.path, "accelerator")
         own = part.checked(AcceleratorFile, "accelerator", overrides)
-        device = to_accelerator(own, part.name, str(part.path), file)
+        device = to_accelerator(own, part.name, file)
         scale = collectives_scale(own, file)
         spec = to_node(file, node.name, device, scale, *host_rules())
     except InputError as error:

@@ -10,11 +10,10 @@ from functools import cache, partial
 from math import ceil
 from typing import Any
 
-from planner.catalog.cluster_file import file_text, override_problems
-from planner.catalog.figures import Figure
+from planner.catalog.cluster_file import OverrideValues, file_text
+from planner.catalog.figures import Figure, validate
 from planner.catalog.hardware import (
     aliases,
-    checked,
     detection_rules,
     find_file,
     list_names,
@@ -84,8 +83,7 @@ def merge(sources: Sequence[Source], accelerator: str = "") -> Machine:
     overrides = tuple(_overrides(observations, file, node))
     values = {override.key: override.value for override in overrides}
     where = ", ".join(item.where for item in observations)
-    if wrong := list(override_problems(values, where)):
-        raise InputError(wrong)
+    validate(OverrideValues, values, where)
     notes = [f"{item.name}: {note}" for item in observations for note in item.notes]
     num_nodes = _first(observations, "num_nodes")
     if num_nodes is None:
@@ -198,7 +196,7 @@ def _nearest_node(
     for name in list_names("nodes"):
         raw = load_trusted(find_file("nodes", name))
         if raw["accelerator"] == accelerator:
-            nodes[name] = checked(NodeFile, raw, name)
+            nodes[name] = validate(NodeFile, raw, name)
     if not nodes:
         message = f"no node of the catalog holds {accelerator}; write one (docs/extending.md)"
         raise InputError.single("nodes", accelerator, message)

@@ -71,6 +71,10 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    def broken(self) -> Iterator[tuple[str, str]]:
+        """Yield the rules between keys that are broken: a key, and what is wrong with it."""
+        yield from ()
+
 
 class Stated(Strict):
     """Basis and source of a stated value."""
@@ -138,7 +142,8 @@ def validate(
     """Return ``data`` as ``model_class``, or raise one InputError with every problem.
 
     Mappings with a ``source`` beside their ``value`` are also held to the file's ``sources`` and
-    to plausible magnitudes. ``also``: problems that are known already.
+    to plausible magnitudes; what has none of these problems to the rules between its keys.
+    ``also``: problems that are known already.
     """
     problems: list[Problem] = []
     try:
@@ -146,6 +151,9 @@ def validate(
     except ValidationError as error:
         problems += validation_problems(error, model_class, where)
     problems += [*figure_problems(data, where), *also]
+    if not problems and isinstance(instance, Strict):
+        found = instance.broken()
+        problems = [Problem(where=where, key=key, message=text) for key, text in found]
     if problems:
         raise InputError(dict.fromkeys(problems))
     return instance

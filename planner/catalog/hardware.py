@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +30,6 @@ from planner.catalog.hardware_file import (
 )
 from planner.documents.file import is_file
 from planner.documents.tree import load_trusted, load_yaml
-from planner.errors import Problem
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec
 
@@ -53,7 +51,7 @@ def list_names(kind: Kind) -> list[str]:
 def load_accelerator(argument: str | Path) -> AcceleratorSpec:
     """Return the accelerator of this name, alias or YAML file."""
     path, file = load_file(AcceleratorFile, "accelerators", argument)
-    return to_accelerator(file, name_of(path.stem), str(path))
+    return to_accelerator(file, name_of(path.stem))
 
 
 def _own(schema: type[FileModel], name: str) -> FileModel:
@@ -118,7 +116,7 @@ def read_file(
 def load_file(schema: type[File], kind: Kind, argument: str | Path) -> tuple[Path, File]:
     """Return the file of a name, alias or path, and what it holds."""
     path, raw = read_file(kind, argument)
-    return path, checked(schema, raw, str(path))
+    return path, validate(schema, raw, str(path))
 
 
 def resolve_alias(kind: Kind, name: str) -> str:
@@ -206,90 +204,6 @@ def _plain(name: str) -> str:
     for vendor in ("nvidia", "amd", "standard", "geforce", "rtx"):
         text = text.removeprefix(vendor)
     return text
-
-
-# Rules between the keys of a file read it before it is validated, so that all its problems are
-# reported together; a rule whose keys are missing or malformed stays silent.
-
-
-def _value(section: object, key: str) -> object:
-    """The value behind a key of a section: that of a figure, or the plain one."""
-    given = section.get(key) if isinstance(section, Mapping) else None
-    value: object = given.get("value") if isinstance(given, Mapping) else given
-    return value
-
-
-def _count(section: object, key: str) -> int:
-    """The positive whole number behind a key, or 0."""
-    value = _value(section, key)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return 0
-    return max(0, value)
-
-
-def _node_problems(raw: Mapping[str, Any], where: str) -> list[Problem]:
-    """Return what is wrong between a node's ports, and topology and packages of its domain."""
-    section = raw.get("scale_up")
-    size = _count(section, "domain_accelerators")
-    messages = {"scale_up.dims": _dims_problem(section, size)}
-    for key, other in (("nics", "nic_gbit_per_s"), ("nic_gbit_per_s", "nics")):
-        if key not in raw and other in raw:
-            messages[key] = f"is missing; {other} alone gives no bandwidth"
-    package = _count(raw.get("package"), "accelerators")
-    if package and size % package:
-        message = f"must divide domain_accelerators = {size}; given {package}"
-        messages["package.accelerators"] = message
-    return [Problem(where=where, key=key, message=text) for key, text in messages.items() if text]
-
-
-def _dims_problem(section: object, size: int) -> str:
-    dims, topology = _value(section, "dims"), str(_value(section, "topology") or "switch")
-    kind, _, number = topology.partition("_")
-    if kind not in ("torus", "mesh"):
-        given = f"does not go with topology {topology}; given {dims}, allowed with torus or mesh"
-        return given if dims is not None else ""
-    if dims is None:
-        return f"is missing; a {topology} needs the members along each dimension"
-    if not isinstance(dims, list) or not all(isinstance(length, int) for length in dims):
-        return ""
-    if f"{len(dims)}d" != number:
-        return f"a {topology} has {number.removesuffix('d')} dimensions; given {dims}"
-    if size and prod(dims) != size:
-        return f"must multiply to domain_accelerators = {size}; given {dims}"
-    return ""
-
-
-def level_problems(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    """Yield what is wrong with the sizes of a fabric's levels: they grow up to the last one."""
-    given_levels, below = raw.get("levels"), 1
-    levels = given_levels if isinstance(given_levels, list) else []
-    for index, level in enumerate(levels):
-        given, size = _value(level, "num_nodes"), _count(level, "num_nodes")
-        message = ""
-        if index == len(levels) - 1:
-            if given is not None:
-                message = f"the last level holds all nodes; given {given}, leave it out"
-        elif given is None:
-            message = "is missing; only the last level, which holds all nodes, has none"
-        elif size and size <= below:
-            message = f"must be more than the {below} of the level below; given {size}"
-        if message:
-            yield Problem(where=where, key=f"levels.{index}.num_nodes", message=message)
-        below = max(size, below)
-
-
-def checked(schema: type[File], raw: Mapping[str, Any], where: str) -> File:
-    """Return raw data of a file as its schema, or raise with all its problems."""
-    broken: list[Problem] = []
-    rates = ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")
-    if schema is AcceleratorFile and not any(key in raw for key in rates):
-        message = "is missing; give {}, {} or, without them, {}".format(*rates)
-        broken.append(Problem(where=where, key=rates[0], message=message))
-    elif schema is NodeFile:
-        broken = _node_problems(raw, where)
-    elif schema is FabricFile:
-        broken += level_problems(raw, where)
-    return validate(schema, raw, where, broken)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from itertools import pairwise
 from typing import Any, get_args
 
 from planner.catalog.figures import Figure, Figures, Flag, Strict
@@ -20,7 +19,6 @@ from planner.catalog.hardware_file import (
     PcieFile,
     ScaleUpSection,
 )
-from planner.errors import InputError, Problem
 from planner.spec.cluster import (
     AcceleratorSpec,
     AttentionEfficiency,
@@ -52,7 +50,7 @@ UNITS: Mapping[str, tuple[str, str, float]] = {
 
 
 def to_accelerator(
-    file: AcceleratorFile, name: str, where: str, node: NodeFile | None = None
+    file: AcceleratorFile, name: str, node: NodeFile | None = None
 ) -> AcceleratorSpec:
     """Convert an accelerator file to base units.
 
@@ -70,13 +68,11 @@ def to_accelerator(
         **_in_base_units(file, AcceleratorSpec),
         name=name,
         peak_flops_per_s=rates,
-        gemm=_to_gemm(file.gemm, where),
-        attention=_to_attention(file.attention, where, "attention"),
-        attention_flash2=_to_attention(flash2, where, "attention_flash2"),
-        attention_flash_attn=_to_attention(flash_attn, where, "attention_flash_attn")
-        if flash_attn
-        else None,
-        collectives=_to_collectives(file.collectives, where, collectives_scale(file, node)),
+        gemm=_to_gemm(file.gemm),
+        attention=_to_attention(file.attention),
+        attention_flash2=_to_attention(flash2),
+        attention_flash_attn=_to_attention(flash_attn) if flash_attn else None,
+        collectives=_to_collectives(file.collectives, collectives_scale(file, node)),
         assumptions=_assumed(file, name),
     )
 
@@ -99,38 +95,24 @@ def _in_base_units(section: Strict, spec: type) -> dict[str, Any]:
     return values
 
 
-def _to_gemm(section: GemmSection, where: str) -> GemmEfficiency:
+def _to_gemm(section: GemmSection) -> GemmEfficiency:
     dense = _in_base_units(section, GemmEfficiency)
     offsets = {key: dense[key] for key in ("m0", "n0", "k0", "launch_s")}
-    gemm = GemmEfficiency(
+    return GemmEfficiency(
         **dense,
         low_precision={
             name: LowPrecisionGemm(**(offsets | _in_base_units(given, LowPrecisionGemm)))
             for name, given in section.low_precision.items()
         },
     )
-    if not gemm.slowest <= gemm.sustained_fraction <= gemm.fastest:
-        message = (
-            f"must be from sustained_slowest_fraction to sustained_fastest_fraction; given "
-            f"{gemm.sustained_fraction:g}, allowed {gemm.slowest:g} to {gemm.fastest:g}"
-        )
-        raise InputError.single(where, "gemm.sustained_fraction", message)
-    return gemm
 
 
-def _to_attention(section: AttentionSection, where: str, key: str) -> AttentionEfficiency:
+def _to_attention(section: AttentionSection) -> AttentionEfficiency:
     low: dict[Precision, LowPrecisionAttention] = {
         name: LowPrecisionAttention(**_in_base_units(given, LowPrecisionAttention))
         for name, given in section.low_precision.items()
     }
-    fit = AttentionEfficiency(**_in_base_units(section, AttentionEfficiency), low_precision=low)
-    lengths = {len(fit.head_dims), len(fit.forward_head_factors), len(fit.backward_head_factors)}
-    for each in low.values():
-        lengths |= {len(each.forward_factors), len(each.backward_factors)}
-    if len(lengths) > 1 or list(fit.head_dims) != sorted(set(fit.head_dims)):
-        message = "head_dims must rise, with one forward and one backward factor each"
-        raise InputError([Problem(where=where, key=f"{key}.head_dims", message=message)])
-    return fit
+    return AttentionEfficiency(**_in_base_units(section, AttentionEfficiency), low_precision=low)
 
 
 def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
@@ -142,37 +124,18 @@ def collectives_scale(file: AcceleratorFile, node: NodeFile | None) -> float:
 
 
 def _to_collectives(
-    section: CollectivesSection | None, where: str, scale: float
+    section: CollectivesSection | None, scale: float
 ) -> Mapping[Collective, tuple[CollectiveFit, ...]]:
-    problems: list[Problem] = []
     found: dict[Collective, tuple[CollectiveFit, ...]] = {}
     for collective in get_args(Collective) if section else ():
         fits = []
-        for index, given in enumerate(getattr(section, collective)):
+        for given in getattr(section, collective):
             fit = CollectiveFit(**_in_base_units(given, CollectiveFit))
             rates = tuple(value * scale * GB for value in given.busbw_gb_per_s.value)
             fits.append(replace(fit, busbw_bytes_per_s=rates))
-            if message := _regime_problem(fit):
-                problems.append(
-                    Problem(where=where, key=f"collectives.{collective}.{index}", message=message)
-                )
         if fits:
             found[collective] = tuple(fits)
-    if problems:
-        raise InputError(problems)
     return found
-
-
-def _regime_problem(fit: CollectiveFit) -> str:
-    regimes, switches = len(fit.latency_s), fit.switch_bytes
-    if len(fit.busbw_bytes_per_s) != regimes:
-        return "latency_us and busbw_gb_per_s must list as many values"
-    if len(switches) != regimes - 1:
-        needed = f"one value between each two of the {regimes} regimes"
-        return f"switch_kib must list {needed}; given {len(switches)}"
-    if any(later <= earlier for earlier, later in pairwise(switches)):
-        return "switch_kib must rise"
-    return ""
 
 
 def to_node(

@@ -1,6 +1,9 @@
 """The schemas of hwdb files. Keys carry the vendor's unit; every number is a figure."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, RootModel, model_validator
 
@@ -14,7 +17,7 @@ from planner.catalog.figures import (
     WholeFigure,
     WholeFigures,
 )
-from planner.spec.cluster import Topology
+from planner.spec.cluster import Collective, Topology
 
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 
@@ -80,6 +83,15 @@ class AttentionSection(Strict):
     sustained_fraction: Figure | None = None
     low_precision: dict[Literal["fp8", "mxfp8"], LowPrecisionAttentionSection] = Field(default={})
 
+    def has_factors(self) -> bool:
+        """Return True if head sizes rise, with one forward and one backward factor each."""
+        lists = [self.head_dims, self.forward_head_factors, self.backward_head_factors]
+        for each in self.low_precision.values():
+            lists += [each.forward_factors, each.backward_factors]
+        sizes = self.head_dims.value if self.head_dims else ()
+        lengths = {len(each.value) if each else 1 for each in lists}
+        return len(lengths) == 1 and list(sizes) == sorted(set(sizes))
+
 
 class CollectiveSection(Strict):
     """One collective measured on a number of ranks of one scale-up domain, by regime."""
@@ -88,6 +100,18 @@ class CollectiveSection(Strict):
     switch_kib: Figures | None = None  # message sizes at which the next regime begins
     latency_us: Figures
     busbw_gb_per_s: Figures
+
+    def fault(self) -> str:
+        """Return what is wrong between the lists of regimes."""
+        regimes = len(self.latency_us.value)
+        switches = self.switch_kib.value if self.switch_kib else ()
+        if len(self.busbw_gb_per_s.value) != regimes:
+            return "latency_us and busbw_gb_per_s must list as many values"
+        if len(switches) != regimes - 1:
+            needed = f"one value between each two of the {regimes} regimes"
+            return f"switch_kib must list {needed}; given {len(switches)}"
+        is_rising = all(earlier < later for earlier, later in pairwise(switches))
+        return "" if is_rising else "switch_kib must rise"
 
 
 CollectiveSections = Annotated[tuple[CollectiveSection, ...], Field(strict=False)]
@@ -132,6 +156,27 @@ class AcceleratorFile(HardwareFile):
     attention_flash_attn: AttentionSection | None = None
     collectives: CollectivesSection | None = None
 
+    def broken(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong between peaks, shares of them, and lists of factors and regimes."""
+        rates = ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")
+        if not any(getattr(self, key) for key in rates):
+            yield rates[0], "is missing; give {}, {} or, without them, {}".format(*rates)
+        gemm = self.gemm
+        given = (gemm.sustained_slowest_fraction, gemm.sustained_fraction)
+        shares = [each.value for each in (*given, gemm.sustained_fastest_fraction) if each]
+        if shares != sorted(shares):
+            between = "must be from sustained_slowest_fraction to sustained_fastest_fraction"
+            yield "gemm.sustained_fraction", f"{between}; given {shares}"
+        for key in ("attention", "attention_flash2", "attention_flash_attn"):
+            section = getattr(self, key)
+            if section and not section.has_factors():
+                message = "head_dims must rise, with one forward and one backward factor each"
+                yield f"{key}.head_dims", message
+        for collective in get_args(Collective) if self.collectives else ():
+            for index, each in enumerate(getattr(self.collectives, collective)):
+                if message := each.fault():
+                    yield f"collectives.{collective}.{index}", message
+
 
 class PackageSection(Strict):
     """Devices of one package, joined closer than the domain; the rate is per device."""
@@ -166,6 +211,24 @@ class ScaleUpSection(Strict):
             raise ValueError("needs efficiency_fraction, or, of PCIe, peer_to_peer")
         return self
 
+    def dims_fault(self) -> str:
+        """Return what is wrong between topology, members along each dimension, and size."""
+        kind, _, number = self.topology.partition("_")
+        size, dims = self.domain_accelerators.value, self.dims.value if self.dims else ()
+        given = f"given {list(dims)}"
+        if kind not in ("torus", "mesh"):
+            allowed = (
+                f"does not go with topology {self.topology}; {given}, allowed with torus or mesh"
+            )
+            return allowed if dims else ""
+        if not dims:
+            return f"is missing; a {self.topology} needs the members along each dimension"
+        if f"{len(dims)}d" != number:
+            return f"a {self.topology} has {number.removesuffix('d')} dimensions; {given}"
+        if prod(dims) != size:
+            return f"must multiply to domain_accelerators = {size}; {given}"
+        return ""
+
 
 class PriceSection(Strict):
     """Price of the node, its provider and its date."""
@@ -198,6 +261,19 @@ class NodeFile(HardwareFile):
     nvme_write_gb_per_s: Figure | None = None
     power_w: Figure | None = None
     price: PriceSection | None = None
+
+    def broken(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong between ports, and topology and packages of the domain."""
+        if message := self.scale_up.dims_fault():
+            yield "scale_up.dims", message
+        for key, other in (("nics", "nic_gbit_per_s"), ("nic_gbit_per_s", "nics")):
+            if getattr(self, other) and not getattr(self, key):
+                yield key, f"is missing; {other} alone gives no bandwidth"
+        size = self.scale_up.domain_accelerators.value
+        inside = self.package.accelerators.value if self.package else 1
+        if size % inside:
+            message = f"must divide domain_accelerators = {size}; given {inside}"
+            yield "package.accelerators", message
 
 
 class HostMemoryFile(HardwareFile):
@@ -266,6 +342,27 @@ class FabricFile(HardwareFile):
     ring_ports: Figure | None = None
     kubernetes_resource: str = ""
     levels: Annotated[tuple[FabricLevelSection, ...], Field(strict=False)] = ()
+
+    def broken(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the sizes of the levels."""
+        sizes = (each.num_nodes for each in self.levels)
+        return level_faults([size.value if size else None for size in sizes])
+
+
+def level_faults(sizes: Sequence[int | None]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the nodes of a fabric's levels: they grow up to the last one."""
+    below, last = 1, len(sizes) - 1
+    for index, size in enumerate(sizes):
+        message = ""
+        if index == last and size is not None:
+            message = f"the last level holds all nodes; given {size}, leave it out"
+        elif index < last and size is None:
+            message = "is missing; only the last level, which holds all nodes, has none"
+        elif size is not None and size <= below:
+            message = f"must be more than the {below} of the level below; given {size}"
+        if message:
+            yield f"levels.{index}.num_nodes", message
+        below = max(size or 0, below)
 
 
 class PresetFile(HardwareFile):

@@ -25,7 +25,7 @@ SINFO_FORMAT = "%N|%m|%G"
 SINFO_COMMAND = f'sinfo -N -o "{SINFO_FORMAT}"'
 COMMANDS = f"`{SMI_COMMAND}`, `{SINFO_COMMAND}`"
 TIMEOUT_S = 60
-# Of one source; a file of another format can have one in every line.
+# Shown of one source; a file of another format can have one in every line.
 MAX_PROBLEMS = 20
 
 _MIG = re.compile(r"\bmig\b|\bshard\b|\d+g\.\d+gb", re.IGNORECASE)
@@ -97,20 +97,14 @@ def _asked(command: Sequence[str]) -> Source:
     """What a tool tells; its failure is a problem with the last line it printed."""
     where = " ".join(word.split("=")[0] for word in command[:2])
     run = partial(subprocess.run, capture_output=True, encoding="utf-8", errors="replace")
-    message = ""
     try:
-        done = run(command, timeout=TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        message = f"gave no answer in {TIMEOUT_S} s; give its output by --from FILE"
-    except OSError as error:
-        message = f"cannot be run: {error.strerror}"
-    else:
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            last = said[-1] if said else "no message"
-            message = f"failed with exit code {done.returncode}: {one_line(last)}"
-    if message:
-        raise InputError.single(where, "--detect", message)
+        done = run(command, timeout=TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        printed = f"{getattr(error, 'stdout', '') or ''}\n{getattr(error, 'stderr', '') or ''}"
+        last = printed.strip().rpartition("\n")[2]
+        why = getattr(error, "strerror", None) or str(error).rpartition("' ")[2]
+        message = one_line(f"{why} {last}".strip())
+        raise InputError.single(where, "--detect", message) from None
     return parse(clean(done.stdout, where), where)
 
 
@@ -132,38 +126,21 @@ def clean(text: str, where: str) -> str:
 
 
 def parse(text: str, where: str) -> Source:
-    """Return what a text tells, by the table that it holds."""
+    """Return what a text tells, by the table that it holds; raises InputError where it has none."""
     lines = text.splitlines()
-    filled = [line.strip() for line in lines if line.strip()]
-    if not filled:
-        raise InputError.single(where, "file", f"is empty; known are {COMMANDS}")
-    none = ("NVIDIA-SMI has failed", "No devices were found", "Failed to initialize NVML")
-    for line in filled[:3]:
-        if line.startswith(none):
-            raise InputError.single(where, "line 1", f"nvidia-smi found no GPU: {line!r}")
     for start, line in enumerate(lines):
-        for delimiter, needed, command, read in _TOOLS:
+        for delimiter, needed, read in _TOOLS:
             # units stand in brackets behind the name of a column
-            cells = line.split(delimiter)
-            header = [cell.split("[")[0].strip() for cell in cells]
-            if needed.isdisjoint(header):
-                continue
-            if missing := ", ".join(sorted(needed - set(header))):
-                message = f"has no column {missing}; run `{command}`"
-                raise InputError.single(where, f"line {start + 1}", message)
-            problems = Problems(where)
-            rows = dict(_rows(lines, start, header, delimiter, problems))
-            found = tuple(read(rows, problems))
-            more = len(problems.found) - MAX_PROBLEMS
-            if more > 0:
+            header = [cell.split("[")[0].strip() for cell in line.split(delimiter)]
+            if needed <= set(header):
+                problems = Problems(where)
+                rows = dict(_rows(lines, start, header, delimiter, problems))
+                found = tuple(read(rows, problems))
                 del problems.found[MAX_PROBLEMS:]
-                problems.add("file", f"{more:,} more problems of this kind and others")
-            problems.finish()
-            return found
-    message = "written by no known tool"
-    if filled[0].startswith(("<", "GPU0")):
-        message = "topologies of NCCL and nvidia-smi are not covered"
-    raise InputError.single(where, "line 1", f"{message}; known are {COMMANDS} (keep the headers)")
+                problems.finish()
+                return found
+    message = f"no table of a known tool; known are {COMMANDS} (keep the headers)"
+    raise InputError.single(where, "file", message)
 
 
 def _rows(
@@ -274,8 +251,8 @@ def _gpus(gres: str, key: str, problems: Problems) -> dict[str, int]:
     return dict(+found)
 
 
-# What parts the columns, which ones are needed, the command, and who reads its rows.
-_TOOLS: tuple[tuple[str, set[str], str, Callable[[Rows, Problems], Iterator[Observation]]], ...] = (
-    (",", {"name"}, SMI_COMMAND, _of_smi),
-    ("|", {"NODELIST", "GRES"}, SINFO_COMMAND, _of_sinfo),
+# What parts the columns, which ones are needed, and who reads their rows.
+_TOOLS: tuple[tuple[str, set[str], Callable[[Rows, Problems], Iterator[Observation]]], ...] = (
+    (",", {"name"}, _of_smi),
+    ("|", {"NODELIST", "GRES"}, _of_sinfo),
 )

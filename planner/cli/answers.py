@@ -2,13 +2,12 @@
 
 import shlex
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli import options
-from planner.errors import NothingFitsError
+from planner.errors import InputError, NothingFitsError
 from planner.notes import Note, NoteKind, Problems
 from planner.query.query import Query
 from planner.report.document import Shown
@@ -213,20 +212,14 @@ def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Pr
     from planner.answers.sensitivity import SensitivityDocument
     from planner.answers.sensitivity import sensitivity as scaled
     from planner.answers.whatif import Case
-    from planner.cli.saved import read_saved, refuse_question
+    from planner.cli.saved import saved_plan
     from planner.query.resolve import resolve
     from planner.report.sensitivity import print_sensitivity
 
     plan, keeps_margin, limit_s = None, True, query.get("time_limit")
     notes: tuple[Note, ...] = ()
     if not query.cluster:
-        refuse_question(query, ("time_limit",))
-        problems = Problems()
-        found = problems.read(lambda: read_saved(Path(query.model)))
-        problems.found += query.problems
-        problems.finish()
-        assert found is not None
-        plan = found[0]
+        plan, _ = saved_plan(query, ("time_limit",))
         case = Case(contexts=(search_context(plan),))
     else:
         resolved = resolve(query)
@@ -311,7 +304,7 @@ def job(
 ) -> Shown:
     """``planner job``."""
     from planner.answers.job import Job, JobAssumptions
-    from planner.cli.saved import best_of, read_saved, refuse_question
+    from planner.cli.saved import best_of, saved_plan
     from planner.report.job import job_document, print_job
     from planner.units import GB, parse_duration
 
@@ -334,16 +327,16 @@ def job(
         is_async=async_checkpoints,
     )
     notes: tuple[Note, ...] = ()
-    tokens, path = query.get("tokens"), Path(query.model)
+    tokens = query.get("tokens")
     if not query.cluster:
-        refuse_question(query, ("tokens",))
-        read = problems.read(lambda: Job(plan=read_saved(path)[0], terms=terms))
         total = problems.count("--tokens", tokens)
-        if read and tokens is None and not read.total_tokens:
-            problems.add("--tokens", f"needed: {path} was saved without; such as 15T")
-        problems.finish()
-        assert read is not None
-        made = read if total is None else read.of_tokens(total)
+        plan, _ = saved_plan(query, ("tokens",), problems)
+        made = Job(plan=plan, terms=terms)
+        if total is not None:
+            made = made.of_tokens(total)
+        elif not made.total_tokens:
+            text = f"needed: {query.model} was saved without; such as 15T"
+            raise InputError.single("command line", "--tokens", text)
     else:
         if tokens is None:
             problems.add("--tokens", "needed: tokens of the whole job, such as 15T")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from planner.cli import options
-from planner.documents.file import read_text
 from planner.errors import did_you_mean
 from planner.notes import Note, Problems
 from planner.query.query import Query
@@ -59,11 +58,11 @@ def explain(
 ) -> Shown:
     """``planner explain``: exits with 3 where the layout does not fit."""
     from planner.answers.explain import MemoryDocument, memory_answer
-    from planner.cli.saved import read_saved, refuse_question
+    from planner.cli.saved import saved_plan
     from planner.cost.estimate import estimate
     from planner.report.explain import print_memory_answer
 
-    if not query.cluster or (not item and _is_plan_file(query.model)):
+    if not query.cluster or (not item and _is_plan(query.model)):
         item = query.cluster
         own = {
             "--recompute-layers": recompute_layers,
@@ -72,8 +71,7 @@ def explain(
         }
         given = (name for name, value in own.items() if value is not None)
         options.refuse_all(given, "belongs to a layout (MODEL CLUSTER); a plan has its own")
-        refuse_question(query)
-        plan, file = read_saved(Path(query.model))
+        plan, file = saved_plan(query)
         priced = plan.context, plan.strategy, plan.estimate
         return _explained(*priced, item, file, show_all=show_all or verbose)
     context, strategy, notes = _layout(
@@ -95,15 +93,15 @@ def explain(
     return replace(shown, exit_code=0 if fits else 3)
 
 
-def _is_plan_file(name: str) -> bool:
+def _is_plan(name: str) -> bool:
     """Return True if a file is a plan, or a folder has one; a cluster follows a model."""
+    from planner.check.plan import is_plan_file
+    from planner.formats.format import read_source
     from planner.report.emitted import PLAN
 
     path = Path(name)
     path = path / PLAN if path.is_dir() else path
-    if not path.is_file():
-        return False
-    return any(line.startswith("strategy:") for line in read_text(path).splitlines())
+    return path.is_file() and is_plan_file(read_source(path))
 
 
 def _layout(

@@ -84,16 +84,14 @@ def _asked(
 
     ``taken`` are options of a question that are taken beside a plan.
     """
-    from planner.cli.saved import best_of, plan_file, read_saved, refuse_question
+    from planner.cli.saved import best_of, plan_file, saved_plan
     from planner.report.emitted import PlanText
 
     if query.cluster:
         answer = best_of(query, progress, top, target[0] if target else None)
         return answer.plans[0], PlanText.of(answer.plans[0], query), answer
-    refuse_question(query, taken)
-    path = plan_file(Path(query.model))
-    plan, file = read_saved(path)
-    return plan, PlanText.of_file(path, file), None
+    plan, file = saved_plan(query, taken)
+    return plan, PlanText.of_file(plan_file(Path(query.model)), file), None
 
 
 @options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL, form=None)
@@ -170,8 +168,6 @@ def _around(plan: "Plan", top: int, query: Query, progress: "Progress") -> "Answ
     from planner.query.resolve import Resolved
     from planner.search.space.space import EVERYTHING
 
-    if query.problems:
-        raise InputError(query.problems)
     resolved = Resolved(
         query=query,
         contexts=(search_context(plan),),

@@ -32,12 +32,6 @@ Target = tuple[Format, Launcher]
 ARGUMENT = "PLAN-OR-MODEL"
 
 
-def refuse_question(query: Query, own: Container[str] = ()) -> None:
-    """Raise InputError with every option that only a question has; ``own`` a plan takes too."""
-    message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
-    refuse_all((OPTIONS[name].flag for name in query.given if name not in own), message)
-
-
 def plan_file(path: Path) -> Path:
     """The plan file that is meant: itself, or that of a folder which ``--emit`` wrote."""
     if not path.exists():
@@ -61,6 +55,24 @@ def read_saved(path: Path) -> tuple[Plan, PlanFile]:
         before = f"the saved estimate (planner {file.planner_version})"
         say(f"note: the model now says {drift:+.1%} time against {before}")
     return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False), file
+
+
+def saved_plan(
+    query: Query, own: Container[str] = (), problems: Problems | None = None
+) -> tuple[Plan, PlanFile]:
+    """The plan that stands in place of a question, and its file.
+
+    Raises InputError with every option that only a question has (``own`` a plan takes too), else
+    with all ``problems``.
+    """
+    message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
+    refuse_all((OPTIONS[name].flag for name in query.given if name not in own), message)
+    problems = problems or Problems()
+    found = problems.read(lambda: read_saved(Path(query.model)))
+    problems.found += query.problems
+    problems.finish()
+    assert found is not None
+    return found
 
 
 def best_of(

@@ -110,7 +110,7 @@ def test_an_accelerator_outside_its_own_range_is_refused(tmp_path: Path) -> None
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     path = written(tmp_path, "node: dgx-b200\ncount: 1\naccelerator: ./mine.yaml\n")
     found = problems_of(path)
-    assert "given 0.4, allowed 0.48 to 0.737" in found["gemm.sustained_fraction"]
+    assert "given [0.48, 0.4, 0.737]" in found["gemm.sustained_fraction"]
 
 
 def test_a_file_can_bring_its_own_accelerator_beside_it(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ import pytest
 
 from planner.catalog import hwdb_dir
 from planner.catalog.clusters import load_cluster, node_of_catalog
+from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     SCHEMAS,
     aliases,
-    checked,
     figure_rows,
     list_names,
     load_accelerator,
@@ -24,7 +24,7 @@ from planner.spec.cluster import AcceleratorSpec, LevelSpec
 
 def load_fabric(name: str) -> LevelSpec:
     path = hwdb_dir() / "fabrics" / f"{name}.yaml"
-    file = checked(FabricFile, load_yaml(path), str(path))
+    file = validate(FabricFile, load_yaml(path), str(path))
     return fabric_levels(file, name, 8, node_of_catalog("dgx-h100")[0], 1e9)[-1]
 
 
@@ -34,7 +34,7 @@ def raw_a100() -> dict[str, object]:
 
 def problems_of(raw: dict[str, object]) -> dict[str, str]:
     with pytest.raises(InputError) as caught:
-        checked(AcceleratorFile, raw, "mine.yaml")
+        validate(AcceleratorFile, raw, "mine.yaml")
     return {problem.key: problem.message for problem in caught.value.problems}
 
 
@@ -160,13 +160,17 @@ def test_several_problems_of_a_file_are_reported_at_once() -> None:
     raw["hbm_gib"] = {"value": 80e9, "basis": "read", "source": "llm-analysis"}
     raw["hbm_gbps"] = raw.pop("hbm_gb_per_s")
     raw["tdp_w"] = {"value": 400, "basis": "read", "source": "nowhere"}
-    del raw["bf16_dense_tflops"], raw["fp16_dense_tflops"], raw["fp32_tflops"]
     problems = problems_of(raw)
     assert "implausible magnitude" in problems["hbm_gib.value"]
     assert "hbm_gb_per_s?" in problems["hbm_gbps"]
     assert "is missing" in problems["hbm_gb_per_s"]
     assert "not among the file's sources" in problems["tdp_w.source"]
-    assert "fp16_dense_tflops" in problems["bf16_dense_tflops"]
+
+
+def test_an_accelerator_has_a_peak_of_some_training_precision() -> None:
+    raw = raw_a100()
+    del raw["bf16_dense_tflops"], raw["fp16_dense_tflops"], raw["fp32_tflops"]
+    assert "fp16_dense_tflops" in problems_of(raw)["bf16_dense_tflops"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 
 from planner.catalog import hwdb_dir
 from planner.catalog.clusters import load_cluster
-from planner.catalog.hardware import checked, list_names
+from planner.catalog.figures import validate
+from planner.catalog.hardware import list_names
 from planner.catalog.hardware_file import FabricFile, NodeFile
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
@@ -91,7 +92,7 @@ def test_levels_of_a_fabric_file_follow_the_same_rules() -> None:
     raw = raw_of("fabrics", "ib-ndr-superpod")
     del raw["levels"][0]["num_nodes"]
     with pytest.raises(InputError) as caught:
-        checked(FabricFile, raw, "mine.yaml")
+        validate(FabricFile, raw, "mine.yaml")
     assert problems_of(caught.value)["levels.0.num_nodes"].startswith("is missing")
 
 
@@ -111,7 +112,7 @@ def test_dimensions_go_with_the_topology(topology: str, dims: list[int] | None, 
     if dims is None:
         del raw["scale_up"]["dims"]
     with pytest.raises(InputError) as caught:
-        checked(NodeFile, raw, "mine.yaml")
+        validate(NodeFile, raw, "mine.yaml")
     assert problems_of(caught.value)["scale_up.dims"].startswith(wrong)
 
 
@@ -119,6 +120,6 @@ def test_packages_divide_the_domain() -> None:
     raw = raw_of("nodes", "frontier-node")
     raw["package"]["accelerators"]["value"] = 3
     with pytest.raises(InputError) as caught:
-        checked(NodeFile, raw, "mine.yaml")
+        validate(NodeFile, raw, "mine.yaml")
     wrong = problems_of(caught.value)["package.accelerators"]
     assert wrong == "must divide domain_accelerators = 8; given 3"

@@ -46,11 +46,10 @@ def test_a_slot_of_width_or_generation_zero_is_not_told(slot: str) -> None:
     assert smi(f"{SMI_HEADER}\nNVIDIA L40S, 1 MiB, 0 MiB, {slot}").slot is None
 
 
-def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None:
+def test_of_very_many_problems_the_first_are_told() -> None:
     with pytest.raises(InputError) as error:
         smi("name, memory.total [MiB]\n" + "A, x\n" * 100)
-    assert len(error.value.problems) == 21
-    assert error.value.problems[-1].message.startswith("80 more problems")
+    assert len(error.value.problems) == observe.MAX_PROBLEMS
 
 
 @pytest.mark.parametrize("why", ["[N/A]", "[Not Supported]", "[GPU is lost]", "n/a", ""])
@@ -89,11 +88,6 @@ def test_the_kind_with_most_gpus_comes_first_and_its_smallest_memory_counts() ->
     assert (second.gpu, second.num_gpus) == ("v100", 4)
 
 
-def test_columns_are_found_by_their_header() -> None:
-    (group,) = sinfo("GRES|NODELIST\ngpu:h100:8|n1\n")
-    assert (group.num_nodes, group.host_memory_mib) == (1, None)
-
-
 @pytest.mark.parametrize("gres", ["gpu", "gpu:h100", "gpu:h100:eight", "gpu:a:b:2"])
 def test_a_resource_that_cannot_be_read_is_refused(gres: str) -> None:
     with pytest.raises(InputError, match="must be gpu:KIND:COUNT"):
@@ -114,12 +108,6 @@ def test_nodes_that_plans_do_not_use_are_left_out_and_named() -> None:
     )
 
 
-def test_the_command_above_the_table_and_empty_lines_are_left_out() -> None:
-    text = "$ sinfo -N\n\n" + SINFO_HEADER + "\nn1|1|1|gpu:h100:8|x\nn2|1|1|gpu:h100|x\n"
-    with pytest.raises(InputError, match="line 6: GRES: must be gpu:KIND:COUNT"):
-        sinfo(text)
-
-
 def test_byte_order_marks_foreign_line_ends_and_colours_change_nothing(tmp_path: Path) -> None:
     plain = (SAMPLES / "dgx-h100.smi.csv").read_bytes()
     coloured = plain.replace(b"NVIDIA", b"\x1b[4mNVIDIA\x1b[0m")
@@ -131,12 +119,6 @@ def test_byte_order_marks_foreign_line_ends_and_colours_change_nothing(tmp_path:
 def test_colours_without_their_escape_character_are_dropped() -> None:
     read = smi(clean("[4mname, index[0m\nNVIDIA L4, 0\n", "smi"))
     assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
-
-
-@pytest.mark.parametrize("text", ["<system/>", "\tGPU0\tGPU1\nGPU0\t X \tNV4\n"])
-def test_topologies_are_not_covered(text: str) -> None:
-    with pytest.raises(InputError, match="topologies of NCCL and nvidia-smi are not covered"):
-        parse(text, "x")
 
 
 def test_a_table_below_the_command_that_printed_it_is_read() -> None:
@@ -189,14 +171,14 @@ def test_a_login_node_without_gpus_does_not_give_its_memory(tools: Path, tmp_pat
 def test_a_tool_that_fails_is_quoted(tools: Path) -> None:
     message = "NVIDIA-SMI has failed because it couldn't communicate with the driver."
     install(tools, "nvidia-smi", f"sys.exit({message!r})")
-    with pytest.raises(InputError, match="failed with exit code 1: NVIDIA-SMI has failed"):
+    with pytest.raises(InputError, match=r"exit status 1\. NVIDIA-SMI has failed"):
         ask_host()
 
 
 def test_a_tool_that_hangs_is_given_up(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tools, "sinfo", "import time; time.sleep(60)")
     monkeypatch.setattr(observe, "TIMEOUT_S", 0.2)
-    with pytest.raises(InputError, match=r"gave no answer in 0\.2 s"):
+    with pytest.raises(InputError, match=r"timed out after 0\.2 seconds"):
         ask_host()
 
 
