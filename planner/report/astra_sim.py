@@ -25,6 +25,7 @@ from planner.cost.topology import Ranks, groups_of, pairs_of, stage_ranks
 from planner.cost.traffic import ENDS
 from planner.errors import InputError
 from planner.formats.format import OutputFile
+from planner.report.document import rendered
 from planner.report.words import placement_line
 from planner.spec.cluster import ClusterSpec, LevelSpec
 from planner.spec.strategy import Strategy
@@ -198,53 +199,24 @@ def _attributes(node: Node, rank: int, peer: int, group: Ranks, number: int | No
 
 
 def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes], num_nodes: int) -> str:
-    context, estimated_s = plan.context, plan.estimate.iter_time_s
+    context = plan.context
+    longer_s = drawn.modelled_s - drawn.simulated_s
     end_us = max(node.start_us + node.duration_us for nodes in stages for node in nodes)
-    longer_s, beyond = drawn.modelled_s - drawn.simulated_s, ""
-    if longer_s > 1e-6:
-        beyond = (
-            f"\nThe estimate is {format_seconds(longer_s)} longer: its closed form of the "
-            "pipeline, beyond the schedule's own order."
-        )
-    return f"""# One iteration of {context.model.name} on {context.cluster.name}
-
-Written by planner {__version__} for ASTRA-sim. Plan: {placement_line(context, plan.strategy)}
-
-| file | holds |
-|---|---|
-| `{PREFIX}.RANK.et` | a Chakra execution trace per global rank ({num_nodes:,} nodes in all) |
-| `comm_group.json` | the ranks of every group that traces name; all ranks have no number |
-| `network.yml` | the cluster's levels, innermost first, at the rates that large messages reach |
-| `system.json` | rings everywhere, no roofline: kernels take the durations of the traces |
-| `remote_memory.json` | none |
-
-Run in this folder, with the analytical network that takes several dimensions:
-
-```sh
-AstraSim_Analytical_Congestion_Unaware \\
-    --workload-configuration={PREFIX} \\
-    --comm-group-configuration=comm_group.json \\
-    --system-configuration=system.json \\
-    --remote-memory-configuration=remote_memory.json \\
-    --network-configuration=network.yml
-```
-
-ASTRA-sim times collectives and transfers itself, from their bytes; kernels take `duration_micros`.
-`start_time_micros` and the durations of collectives and transfers are the planner's: by them the
-iteration ends at {end_us / 1e6:.6f} s, against {estimated_s:.6f} s of the estimate.{beyond}
-
-## What is carried, and what is not
-
-- A pass of a micro-batch is one node of kernels, and a collective of all its layers for every
-  group and kind: latencies are there once and not layer by layer.
-- A collective follows its kernels where any of it shows in the plan, and stands beside them where
-  it hides altogether. Gradient reduction stands behind the pipeline, not beside the last backward.
-  So ASTRA-sim is slower than the plan where the framework overlaps.
-- Traffic to the host, launches and the step's overhead are time of kernels. All collectives are
-  rings.
-- `{FLUSH}` is a reduction of {FLUSH_BYTES:.0f} bytes per rank behind which the stages' tails start.
-- ASTRA-sim counts an all-gather by what one rank puts in; the traces do, too.
-"""
+    return rendered(
+        "astra_sim.md.j2",
+        str,
+        model=context.model.name,
+        cluster=context.cluster.name,
+        version=__version__,
+        placement=placement_line(context, plan.strategy),
+        prefix=PREFIX,
+        num_nodes=num_nodes,
+        end_s=end_us / 1e6,
+        estimated_s=plan.estimate.iter_time_s,
+        longer=format_seconds(longer_s) if longer_s > 1e-6 else "",
+        flush=FLUSH,
+        flush_bytes=FLUSH_BYTES,
+    )
 
 
 def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, ...]:

@@ -8,13 +8,14 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
-from importlib import import_module
+from importlib import import_module, resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner import __version__
 from planner.errors import InputError, did_you_mean
+from planner.limits import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -128,6 +129,29 @@ def _closed(part: Any) -> Any:  # noqa: ANN401 - any part of a schema
         made["required"] = [name for name in fields if name in always or "default" in fields[name]]
         made["additionalProperties"] = False
     return made
+
+
+def rendered(template: str, shown: Callable[[str], str] = printable, **values: Any) -> str:  # noqa: ANN401 - what it shows
+    """A template of this package filled in; functions among the values are filters.
+
+    Every text stands as ``shown`` has it, escaped but in Markdown.
+    """
+    import jinja2
+
+    def text(value: object) -> object:
+        return value if hasattr(value, "__html__") else shown(str(value))
+
+    environment = jinja2.Environment(
+        autoescape=not template.endswith(".md.j2"),
+        finalize=text,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {name: each for name, each in values.items() if callable(each)}
+    source = resources.files(__package__).joinpath(template).read_text(encoding="utf-8")
+    return environment.from_string(source).render(**values)
 
 
 # Columns of a table of plans that stand on the screen, in its order.

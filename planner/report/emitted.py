@@ -23,6 +23,7 @@ from planner.limits import printable
 from planner.query.query import Query
 from planner.query.resolve import places_for_file
 from planner.query.traits import software_options
+from planner.report.document import rendered
 from planner.report.words import placement_line, range_line
 from planner.spec.job import USUAL_IMBALANCE_FRACTION
 from planner.spec.strategy import GPU_DEGREES, PLACEMENTS, STAGE_DEGREES, Strategy
@@ -143,13 +144,6 @@ def _words(text: str) -> str:
     return re.sub(r"[\\`\[\]<>&!]", lambda match: f"\\{match[0]}", text)
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table; bars and line ends in cells are kept from breaking it."""
-    lines = [head, ("---",) * len(head), *rows]
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
-
-
 def decisions(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
     """What is trained where, and the layout decision by decision."""
     job, training = context.job, context.traits.training
@@ -177,21 +171,21 @@ def decisions(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
     ]
 
 
-def _figures(context: Context, strategy: Strategy) -> str:
+def _figures(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
     result = estimate(context, strategy)
     peak = format_bytes(result.memory.peak_bytes)
     usable = format_bytes(result.memory.usable_bytes)
-    rows = [
+    return [
         *((what, _words(text)) for what, text in decisions(context, strategy)),
         ("time of an iteration", f"{format_seconds(result.iter_time_s)}, modelled"),
         ("tokens/s", format_count(result.tokens_per_s)),
         ("MFU", f"{100.0 * result.mfu:.1f} %"),
         ("memory per GPU", f"{peak} of {usable} usable"),
     ]
-    return _table(("what", "value"), rows) + f"\n{range_line(result)}\n"
 
 
-def _ranks(context: Context, strategy: Strategy) -> str:
+def _ranks(context: Context, strategy: Strategy) -> tuple[str, list[tuple[str, ...]]]:
+    """Where ranks lie, in words; and every axis with the distance of its neighbours."""
     nodes = allocation_of(context, strategy)
     axes = [axis for axis in PLACEMENTS[strategy.placement] if axis in GPU_DEGREES]
     rows, apart = list[tuple[str, ...]](), 1
@@ -199,19 +193,19 @@ def _ranks(context: Context, strategy: Strategy) -> str:
         degree = getattr(strategy, axis)
         rows.append((axis, str(degree), str(apart) if degree > 1 else "-"))
         apart *= degree
-    order = ", then ".join(axes)
     inside = ""
     if strategy.ep > 1:
         replicas = strategy.columns().expert_dp[0]
         mesh = f"etp {strategy.etp}, then ep {strategy.ep}, then {replicas} replicas"
         ranks = f"{', '.join(STAGE_DEGREES[:-1])} and {STAGE_DEGREES[-1]}"
         inside = f" Experts lie on the ranks of {ranks} along {mesh}."
-    return (
+    text = (
         f"Node k runs ranks {nodes.gpus_per_node}·k to {nodes.gpus_per_node}·k + "
         f"{nodes.gpus_per_node - 1}, for k from 0 to {nodes.num_nodes - 1}. Ranks count along "
-        f"{order}.{inside} On the network: {_words(placement_line(context, strategy))}.\n\n"
-        + _table(("axis", "degree", "neighbours are ranks apart"), rows)
+        f"{', then '.join(axes)}.{inside} On the network: "
+        f"{_words(placement_line(context, strategy))}."
     )
+    return text, rows
 
 
 def _readme(
@@ -232,61 +226,37 @@ def _readme(
     words += ["--documents", job.documents.text] if job.documents else []
     words += software_options(context.traits) if made.carries(context.traits.name) else []
     check = shlex.join(words)
-    # A block of shell that no line of the command ends.
-    runs = re.findall("`{2,}", check)
-    ticks = "`" * (1 + max(map(len, runs), default=2))
-    rows = [(_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided]
-    decided = _table(("key", "value", "why"), rows)
-    variables, left_to_user = "", ""
     unset = user_variables(emitted.variables)
     set_first = [(_code(name), what) for name, what in unset.items()]
     set_first += [
         (f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys
     ]
-    if set_first:
-        table = _table(("variable", "what it is"), set_first)
-        variables = f"\nSet these first; the scripts stop where one is missing.\n\n{table}"
-    if emitted.mock:
-        spared = ", ".join(map(_code, emitted.of_run))
-        variables += (
-            f"\nWith `{MOCK}=1` it starts as it is, on made-up data, and {spared} are not needed: "
-            f"{_code(' '.join(emitted.mock))} stands in place of the words of the run.\n"
-        )
-    if left := {**own_texts("left_open", made.name), **emitted.left_open}:
-        keys_left = [(what, _code(keys)) for what, keys in left.items()]
-        table = _table(("what", "keys"), keys_left)
-        left_to_user = (
-            "\n## Left to you\n\nThe framework's defaults hold for these, whatever the model's own "
-            f"are: compare them before you train.\n\n{table}"
-        )
-    title = f"{_words(context.model.name)} on {_words(context.cluster.name)} with {made.title}"
-    checked = f" Checked against {made.versions}." if made.versions else ""
-    warning = mismatch(made, context)
-    return f"""\
-# {title}
-
-Written by planner {__version__}.{checked}
-{f"{chr(10)}**{warning[0].upper()}{warning[1:]}.**{chr(10)}" if warning else ""}
-## Start
-
-{launcher.start}
-{variables}
-## The plan
-
-{_figures(context, strategy)}
-`planner explain {PLAN}` says where time and memory go.
-
-## What was decided
-
-{decided}{left_to_user}
-## Ranks
-
-{_ranks(context, strategy)}
-## Check
-
-After a change, this says whether the configuration still starts and fits:
-
-{ticks}sh
-{check}
-{ticks}
-"""
+    left = {**own_texts("left_open", made.name), **emitted.left_open}
+    ranks, axes = _ranks(context, strategy)
+    # A block of shell that no line of the command ends.
+    runs = re.findall("`{2,}", check)
+    return rendered(
+        "README.md.j2",
+        str,
+        version=__version__,
+        made=made,
+        launcher=launcher,
+        emitted=emitted,
+        context=context,
+        warning=mismatch(made, context),
+        set_first=set_first,
+        mock=MOCK,
+        figures=_figures(context, strategy),
+        interval=range_line(estimate(context, strategy)),
+        plan=PLAN,
+        decided=[
+            (_code(each.key), _code(each.value), _words(each.why)) for each in emitted.decided
+        ],
+        left_to_user=[(what, _code(keys)) for what, keys in left.items()],
+        ranks=ranks,
+        axes=axes,
+        check=check,
+        ticks="`" * (1 + max(map(len, runs), default=2)),
+        code=_code,
+        words=_words,
+    )

@@ -19,12 +19,10 @@ from urllib.parse import quote
 from planner import __version__
 from planner.check.result import UNREADABLE, FileResult, exit_code
 from planner.formats.format import SEVERITIES, Finding
-from planner.report.document import serialise
+from planner.report.document import rendered, serialise
 from planner.units import format_bytes, format_seconds, format_stage, plural
 
 if TYPE_CHECKING:
-    from xml.etree import ElementTree
-
     from rich.console import Console
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -212,40 +210,17 @@ def render_junit(results: Sequence[FileResult]) -> str:
 
     Findings severe enough to fail the check are failures; unreadable files are errors.
     """
-    from xml.etree import ElementTree
-
-    root = ElementTree.Element("testsuites", name="planner check")
+    suites = []
     for result in results:
-        path = _in_xml(result.path)
-        suite = ElementTree.SubElement(root, "testsuite", name=path)
-        if not result.findings:
-            ElementTree.SubElement(suite, "testcase", name="check", classname=path)
-        for finding in result.findings:
-            name = _in_xml(f"{finding.rule} {finding.key}".strip())
-            case = ElementTree.SubElement(suite, "testcase", name=name, classname=path)
-            if finding.line:
-                case.set("line", str(finding.line))
-            text = _in_xml(str(finding))
-            if result.fails_for(finding):
-                kind = "error" if finding.rule == UNREADABLE else "failure"
-                detail = ElementTree.SubElement(case, kind, type=finding.severity)
-                detail.set("message", _in_xml(finding.message))
-                detail.text = text
-            else:
-                said = ElementTree.SubElement(case, "system-out")
-                said.text = f"{finding.severity}: {text}"
-        _set_counts(suite, suite.findall("testcase"))
-    _set_counts(root, root.findall("testsuite/testcase"))
-    ElementTree.indent(root)
-    body: str = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}'
+        cases: list[Any] = [(finding, _kind(result, finding)) for finding in result.findings]
+        suites.append((result.path, cases or [(None, "")]))
+    return rendered("junit.xml.j2", _in_xml, suites=suites).rstrip("\n")
 
 
-def _set_counts(element: "ElementTree.Element", cases: "Sequence[ElementTree.Element]") -> None:
-    element.set("tests", str(len(cases)))
-    for name, kind in (("failures", "failure"), ("errors", "error")):
-        number = sum(case.find(kind) is not None for case in cases)
-        element.set(name, str(number))
+def _kind(result: FileResult, finding: Finding) -> str:
+    if not result.fails_for(finding):
+        return "system-out"
+    return "error" if finding.rule == UNREADABLE else "failure"
 
 
 def _in_xml(text: str) -> str:

@@ -1,7 +1,6 @@
 """A plan as one HTML page: what page.html.j2 shows of it."""
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from planner import __version__
@@ -17,8 +16,8 @@ from planner.cost.stage_model import price
 from planner.errors import ExpressError
 from planner.formats.format import Format, OutputFile
 from planner.launchers.launcher import Launcher
-from planner.limits import printable
 from planner.report.charts import memory_bars, schedule_chart, time_bars
+from planner.report.document import rendered
 from planner.report.emitted import README, PlanText, decisions, output_files
 from planner.report.explain import ledger_table
 from planner.report.table import Table, text_table
@@ -130,20 +129,7 @@ def describe(
 
 def render_page(page: Mapping[str, Any]) -> str:
     """The whole page; every text is escaped, and shown without control characters."""
-    import jinja2
-
-    def shown(value: object) -> object:
-        return value if hasattr(value, "__html__") else printable(str(value))
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        finalize=shown,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(source).render(page=page) + "\n"
+    return rendered("page.html.j2", page=page)
 
 
 def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
