@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BOM = "\ufeff"
 
 
-@options.takes_files("documents", "time_limit", form=options.FindingsFormat)
+@options.takes_files("documents", "time_limit", form=("text", "json", "sarif", "github", "junit"))
 def check(
     files: Annotated[
         list[str],

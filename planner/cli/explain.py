@@ -29,7 +29,7 @@ MEMORY = "memory"
     refused="one layout is given here, not searched",
     model=options.PLAN_OR_MODEL,
     cluster=options.BESIDE_MODEL,
-    form=options.TreeFormat,
+    form=("tree", "json"),
 )
 def explain(
     *,

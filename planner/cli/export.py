@@ -27,7 +27,7 @@ Form = Literal["html", "perfetto", "chakra", "astra-sim"]
 OPTION = "--out"
 
 
-@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL, form=options.FilesFormat)
+@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL, form=("files", "json"))
 def emit(
     *,
     query: Query,
@@ -94,7 +94,7 @@ def _asked(
     return plan, PlanText.of_file(plan_file(Path(query.model)), file), None
 
 
-@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL, form=None)
+@options.takes(model=options.PLAN_OR_MODEL, cluster=options.BESIDE_MODEL, form=())
 def export(
     to: Annotated[
         Form,

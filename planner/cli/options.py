@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -91,15 +91,9 @@ PROGRAM: dict[str, Any] = {
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
 }
-FORMAT_HELP = "Output format."
-OutputFormat = Annotated[Literal["table", "json"], typer.Option("--format", help=FORMAT_HELP)]
-CsvFormat = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help=FORMAT_HELP)]
-TreeFormat = Annotated[Literal["tree", "json"], typer.Option("--format", help=FORMAT_HELP)]
-FindingsFormat = Annotated[
-    Literal["text", "json", "sarif", "github", "junit"],
-    typer.Option("--format", help="Form of the findings."),
-]
-FilesFormat = Annotated[Literal["files", "json"], typer.Option("--format", help=FORMAT_HELP)]
+# Words of --format, of which the first is usual.
+TABLE: tuple[str, ...] = ("table", "json")
+CSV: tuple[str, ...] = (*TABLE, "csv")
 HELP_ALL, FORM, PROGRESS = "help_all", "output_format", "progress"
 NOT_SAID = ("query", FORM, PROGRESS)  # parameters of a command that are no options of its own
 OWN_PANEL = "Options"  # those of the command itself
@@ -200,7 +194,7 @@ def takes(
     refused: str = "",
     model: inspect.Parameter = MODEL,
     cluster: inspect.Parameter = CLUSTER,
-    form: Any = OutputFormat,  # noqa: ANN401 - an annotation
+    form: tuple[str, ...] = TABLE,
 ) -> Callable[[Command], Program]:
     """Make a command of a function of a question: what it returns is shown in the form asked for.
 
@@ -239,7 +233,7 @@ def takes(
 
 def takes_files(
     *beside: str,
-    form: Any = OutputFormat,  # noqa: ANN401 - an annotation
+    form: tuple[str, ...] = TABLE,
 ) -> Callable[[Command], Program]:
     """The same of a function of files, with the options of OF_FILES and others ``beside``.
 
@@ -258,7 +252,7 @@ def takes_files(
     return decorate
 
 
-def shows(form: Any = OutputFormat) -> Callable[[Command], Program]:  # noqa: ANN401 - an annotation
+def shows(form: tuple[str, ...] = TABLE) -> Callable[[Command], Program]:
     """The same of a function of its own parameters only."""
 
     def decorate(command: Command) -> Program:
@@ -281,7 +275,7 @@ def _program(
     ask: Command,
     read: "Callable[[typer.Context, dict[str, Any]], Shown | None]",
     places: Mapping[str, list[inspect.Parameter]],
-    form: Any,  # noqa: ANN401 - an annotation
+    form: tuple[str, ...],
     *last: inspect.Parameter,
 ) -> Program:
     """The program of a command: its parameters, others in the ``places`` of some of these."""
@@ -296,8 +290,9 @@ def _program(
     for name, each in own.items():
         usual = [] if name in NOT_SAID else [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
         parameters += places.get(name, usual)
-    if form is not None:
-        last = (*last, _keyword(FORM, form, get_args(get_args(form)[0])[0]))
+    if form:
+        said = typer.Option("--format", help="Output format.")
+        last = (*last, _keyword(FORM, Annotated[Literal[form], said], form[0]))
     parameters += last
     run.__dict__ |= {
         "ask": ask,

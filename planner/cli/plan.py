@@ -33,7 +33,7 @@ SPELLED = {option.spelled: name for name, option in OPTIONS.items() if option.sp
 BATCHES = {"global_batch": "global_batch_tokens", "global_batch_tokens": "global_batch"}
 
 
-@options.takes(form=options.CsvFormat)
+@options.takes(form=options.CSV)
 def plan(
     *,
     query: Query,

@@ -45,7 +45,7 @@ def _shown(
 
 
 @app.command("models")
-@options.shows(options.CsvFormat)
+@options.shows(options.CSV)
 def models(
     words: Annotated[
         list[str] | None,
@@ -74,7 +74,7 @@ def models(
 
 
 @app.command("recipes")
-@options.shows(options.CsvFormat)
+@options.shows(options.CSV)
 def recipes(
     words: Annotated[
         list[str] | None,
@@ -96,7 +96,7 @@ def recipes(
 
 
 @app.command("frameworks")
-@options.shows(options.CsvFormat)
+@options.shows(options.CSV)
 def frameworks(
     name: Annotated[
         str,
@@ -137,7 +137,7 @@ def schema(
 
 
 @app.command("hardware")
-@options.shows(options.CsvFormat)
+@options.shows(options.CSV)
 def hardware(
     names: Annotated[
         list[str] | None,

@@ -134,7 +134,7 @@ def _shown_by(progress: "Progress") -> Callable[[int, int, int], None]:
 
 
 @app.command("show")
-@options.shows(options.CsvFormat)
+@options.shows(options.CSV)
 def show(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="JSON lines written by `planner sweep`.")

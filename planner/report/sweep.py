@@ -102,6 +102,9 @@ def _columns(names: Sequence[str], rows: Sequence[Row]) -> list[Column[Row]]:
     def name(key: str) -> Column[Row]:
         return Column(_plain(key), lambda row: _text(row[key]), right=False, wraps=True)
 
+    def usd(row: Row) -> str:
+        return "-" if row["cost_usd"] is None else format_count(row["cost_usd"])
+
     found = [
         *map(name, names),
         Column("GPUs", figure("gpus", "{:,}")),
@@ -117,14 +120,10 @@ def _columns(names: Sequence[str], rows: Sequence[Row]) -> list[Column[Row]]:
         Column("MFU", figure("mfu", "{:.1%}"), spare=6),
     ]
     if any(row["days"] is not None for row in rows):
-        found += [Column("days", figure("days", "{:,.1f}")), Column("USD", _usd)]
+        found += [Column("days", figure("days", "{:,.1f}")), Column("USD", usd)]
     else:
         found.append(Column("USD/1B", figure("cost_usd_per_billion_tokens", "{:,.2f}")))
     return [*found, Column("kWh/1B", figure("energy_kwh_per_billion_tokens", "{:,.1f}"))]
-
-
-def _usd(row: Row) -> str:
-    return "-" if row["cost_usd"] is None else format_count(row["cost_usd"])
 
 
 def _plain(name: str) -> str:
