@@ -1,6 +1,6 @@
 """Limits of a question that no layout keeps together, and the layout that lacks least memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -13,10 +13,8 @@ from planner.cost.estimate import estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage import StageModel
 from planner.cost.stage_model import price
-from planner.search.conflicts import Conflict, Pattern, Witness, minimal_conflict
 from planner.search.feasible import Limited, Widened, least_over_limit
-from planner.search.search import Found as FeasiblePlan
-from planner.search.space.narrow import Narrowing, narrowing_of
+from planner.search.space.narrow import Narrowing, minimal_conflict, narrowing_of
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
@@ -43,25 +41,25 @@ class Limits:
         """Narrowing by each user option alone."""
         return {text: narrowing_of((text,)) for text in self.narrowing.limiting}
 
-    def conflict(self) -> Conflict[FeasiblePlan] | None:
-        """A minimal set of limits that no layout keeps, if any; raises SearchTimeoutError."""
-        # It is looked for among the first ones first.
-        return minimal_conflict((HBM, GPUS, HOST, *self.parts), self.probe)
+    def conflict(self) -> tuple[str, ...]:
+        """A minimal set of limits that no layout keeps; SearchTimeoutError where time runs out.
 
-    def probe(self, kept: frozenset[str]) -> Witness[FeasiblePlan] | None:
-        """Some layout that keeps the limits named."""
+        To be asked where no layout keeps them all.
+        """
+        return minimal_conflict((HBM, GPUS, HOST, *self.parts), self.can_hold)
+
+    def can_hold(self, kept: Collection[str]) -> bool:
+        """Return True if some layout keeps the limits named."""
         sizes = (with_nodes(self.context, number) for number in more_nodes(self.context))
         for context in (self.context,) if GPUS in kept else sizes:
             for name, lift in WITHOUT.items():
                 context = context if name in kept else lift(context)
-            found = fits(
-                Case(contexts=(context,), narrowing=self._kept(context, kept)), self.deadline
-            )
-            if found is not None:
-                return Witness(layout=found, violated=self.violated(found.strategy) - kept)
-        return None
+            case = Case(contexts=(context,), narrowing=self._kept(context, kept))
+            if fits(case, self.deadline) is not None:
+                return True
+        return False
 
-    def _kept(self, context: Context, kept: frozenset[str]) -> Narrowing:
+    def _kept(self, context: Context, kept: Collection[str]) -> Narrowing:
         """The narrowing of the options kept; the space holds all that the others fix and lift."""
         domains = dimension_values(context, Narrowing(allowed=self.narrowing.allowed))
         values: dict[str, tuple[int, ...]] = {}
@@ -80,29 +78,6 @@ class Limits:
             rules=tuple(rules),
             kinds=tuple(kind for kind in LAYER_POLICY_NAMES if kind in kinds),
         )
-
-    def violated(self, strategy: Strategy) -> Pattern:
-        """The limits that a layout does not keep."""
-        memory = estimate(self.context, strategy).memory
-        # What happens to activations of some layers.
-        used = {name for name, number in strategy.layers_under.items() if number}
-        if sum(strategy.layers_under.values()) < sum(strategy.layers_per_stage):
-            used.add("none")
-        columns = strategy.columns()
-        by_name = {name: getattr(columns, name) for name in columns.__dataclass_fields__}
-        kept = {
-            HBM: memory.peak_bytes <= memory.usable_bytes,
-            HOST: memory.host_bytes <= memory.host_limit_bytes,
-            GPUS: strategy.num_gpus <= self.context.cluster.num_accelerators,
-        }
-        broken = {name for name, holds in kept.items() if not holds}
-        for text, part in self.parts.items():
-            own = {name: by_name[name][0] for name in part.values}
-            holds = [own[name] in given for name, given in part.values.items()]
-            holds += [rule.is_legal(self.context, by_name)[0] for rule in part.rules]
-            if not (all(holds) and used <= set(part.kinds)):
-                broken.add(text)
-        return frozenset(broken)
 
     def in_words(self, name: str) -> str:
         """A limit with its figure."""

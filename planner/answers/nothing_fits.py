@@ -232,8 +232,7 @@ def explain_nothing(
     limits_kept = Limits(context=context, narrowing=case.narrowing, deadline=until)
     conflict: tuple[str, ...] = ()
     with suppress(SearchTimeoutError):
-        least = limits_kept.conflict()
-        conflict = least.limits if least else ()
+        conflict = limits_kept.conflict()
     return NothingFits(
         case=case.of(context),
         forbidding=None if missing else conflicting_rules(context, case.narrowing),

@@ -1,7 +1,7 @@
 """Narrowing of the search by the user: options in, values and rules of the space out."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -291,22 +291,43 @@ def _all(masks: Mapping[str, Mask]) -> Mask:
     return np.asarray(np.logical_and.reduce(list(masks.values())))
 
 
+def minimal_conflict(
+    limits: Sequence[str], holds: Callable[[tuple[str, ...]], bool]
+) -> tuple[str, ...]:
+    """Limits that cannot hold together, of which none can be spared; all together they do not.
+
+    Earlier limits are preferred: later ones are in it only where earlier ones alone are in no
+    conflict. Without limits where nothing holds at all. ``holds``: some layout keeps the limits.
+    By halves: QuickXplain (Junker, AAAI 2004).
+    """
+
+    def conflict(kept: tuple[str, ...], left: tuple[str, ...], *, is_new: bool) -> tuple[str, ...]:
+        """The limits left that belong to a conflict, beside those kept."""
+        if is_new and not holds(kept):
+            return ()
+        if len(left) <= 1:
+            return left
+        first, second = left[: len(left) // 2], left[len(left) // 2 :]
+        of_second = conflict((*kept, *first), second, is_new=True)
+        of_first = conflict((*kept, *of_second), first, is_new=bool(of_second))
+        return (*of_first, *of_second)
+
+    return conflict((), tuple(limits), is_new=True)
+
+
 def _conflicts(masks: Mapping[str, Mask]) -> list[list[str]]:
     """Sets of options that leave nothing, of which none can be spared.
 
     Each option that leaves nothing by itself; else one set, of earlier options rather than later.
     """
-    if not masks or _all(masks).any():
+
+    def holds(kept: Collection[str]) -> bool:
+        return bool(_all({text: masks[text] for text in kept}).any())
+
+    if holds(masks):
         return []
-    alone = [[text] for text, mask in masks.items() if not mask.any()]
-    if alone:
-        return alone
-    kept = dict(masks)
-    for text in reversed(list(masks)):
-        rest = {other: mask for other, mask in kept.items() if other != text}
-        if not _all(rest).any():
-            kept = rest
-    return [list(kept)]
+    alone = [[text] for text in masks if not holds((text,))]
+    return alone or [list(minimal_conflict(tuple(masks), holds))]
 
 
 def _own(dimension: Dimension, conditions: Mapping[str, Condition]) -> dict[str, Mask]:
