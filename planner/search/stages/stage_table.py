@@ -13,10 +13,10 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from planner.cost.context import Rowed
-from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel
+from planner.cost.stage import SELECTIVE, StageModel
 from planner.search.stages.capacity import ROUNDING, Limits, stage_limits
 from planner.spec.strategy import POLICIES
-from planner.units import Array, Index, Mask
+from planner.units import Array, Index
 
 # Looked at together: 200 MiB.
 MOST_CELLS = 2**20
@@ -143,13 +143,9 @@ def stage_table(
     cells, is_whole = _in_parts(partial(_linear_cells, model, limits), ranges, deadline)
     if model.num_leading:
         free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
-        find: Callable[..., _Cells] = _all_cells
-        if not any(free[policy] for policy in OTHERS):
-            find = _leading_cells
-            free = tuple(is_free and k == FULL for k, is_free in enumerate(free))
         most = np.where(np.arange(num_stages) == 0, most, -1.0)
         ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
-        first, is_first_whole = _in_parts(partial(find, model), ranges, deadline)
+        first, is_first_whole = _in_parts(partial(_all_cells, model), ranges, deadline)
         cells = _joined(cells.take(cells.stage > 0), first)
         is_whole &= is_first_whole
     return _best(model, cells, numbers, num_stages, is_whole=is_whole)
@@ -218,66 +214,11 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
     return cells.take(np.asarray(legal))
 
 
-def _leading_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
-    """All counts of full layers on a first stage with leading layers, as few selective as fit."""
-    stage, layers, counts = ranges.grid(part)
-    number = _leading_selective(model, layers[None, :], counts[FULL][None, :])[0]
-    legal = np.isfinite(number)
-    counts[SELECTIVE] = np.where(legal, number, 0.0)
-    return _priced_cells(model, stage, layers, counts, legal)
-
-
-def _leading_selective(model: StageModel, layers: Array, full: Array) -> Array:
-    """Fewest selective layers with which a first stage with leading layers fits in HBM.
-
-    For ``layers`` of which ``full`` are recomputed in full (matrices of strategies x choices);
-    infinite where none suffice. Leading layers become selective first, each saving amounts of its
-    own, so the number follows from what is missing: among leading layers, else behind all of them.
-    """
-    stages = np.zeros((1, layers.shape[1]))
-    policies = model.policies
-    counts = np.zeros((len(POLICIES), *layers.shape))
-    counts[FULL] = full
-    held = model.held_bytes(layers, counts, stages)
-    limit = model.held_limit_bytes[:, None]
-    rebuilt = policies.workspace_bytes[FULL][:, None] * (full > 0)
-    beside = np.maximum(rebuilt, policies.workspace_bytes[SELECTIVE][:, None])
-    more = model.transient_bytes(stages, beside) - model.transient_bytes(stages, rebuilt)
-    excess = held + more - limit
-    flight = model.in_flight(stages)
-    behind = flight * (model.saved_bytes - policies.saved_bytes[SELECTIVE])[:, None]
-    own = (model.lead_saved_bytes - policies.lead_saved_bytes[SELECTIVE])[:, None]
-    leading = behind + flight * own
-    left = np.maximum(model.num_leading - full, 0.0)
-    among = _needed(excess, leading)
-    among = np.where(among <= left, among, np.inf)
-    beyond = left + _needed(excess - left * leading, behind)
-    number = np.minimum(among, beyond)
-    # 1e-14: relative error of sums of bytes.
-    number = np.where(held <= limit * (1.0 + 1e-14), 0.0, number)
-    return np.where(number <= layers - full, number, np.inf)
-
-
-def _needed(excess: Array, saved: Array) -> Array:
-    """Return the layers, at least one, that save the excess; infinite where they save nothing."""
-    number = np.ceil(excess / np.where(saved > 0, saved, 1.0) - ROUNDING)
-    return np.where(saved > 0, np.maximum(number, 1.0), np.inf)
-
-
 def _all_cells(model: StageModel, ranges: Ranges, part: Part) -> _Cells:
     """All counts of all policies: leading layers keep amounts of their own, offloaded ones too."""
     stage, layers, counts = ranges.grid(part)
-    at = stage[None, :].astype(float)
-    each = counts[:, None, :]
-    held = model.held_bytes(layers[None, :], each, at)[0]
-    return _priced_cells(model, stage, layers, counts, held <= model.held_limit_bytes[0])
-
-
-def _priced_cells(
-    model: StageModel, stage: Index, layers: Array, counts: Array, legal: Mask
-) -> _Cells:
-    """Legal cells, of those that the host has room for, with their times."""
     at, one, each = stage[None, :].astype(float), layers[None, :], counts[:, None, :]
+    legal = model.held_bytes(one, each, at)[0] <= model.held_limit_bytes[0]
     legal &= model.host_bytes(one, each, at)[0] <= model.host_limit_bytes[0]
     return _Cells(
         stage=stage, layers=layers, counts=counts, seconds=model.time_s(one, each, at)[0]
