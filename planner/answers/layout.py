@@ -72,21 +72,32 @@ def option_problems(request: LayoutRequest) -> Iterator[tuple[str, str]]:
     for name, value in request.given.items():
         if text := _value_problem(name, value):
             yield f"--{name.replace('_', '-')}", text
-    policy, layers = request.recompute, request.recompute_layers
-    if policy == "none" and layers is not None:
-        yield "--recompute-layers", f"needs --recompute {' or '.join(RECOMPUTED)}"
-    if policy not in RECOMPUTE_WORDS:
-        allowed = ", ".join(RECOMPUTE_WORDS)
-        yield "--recompute", f"unknown policy {policy!r}; allowed are {allowed}"
-    if layers is not None and layers < 1:
-        yield "--recompute-layers", f"must be at least 1; given {layers}"
+    policy, layers, moved = request.recompute, request.recompute_layers, request.offloaded_layers
     offload, percent = request.layout["offload"], request.layout["offload_percent"]
-    if 1 <= percent < 100 and offload in OFFLOAD_CODES and "optimizer" not in offload:
-        text = f"needs --offload with the optimizer's states; given {offload}"
-        yield "--offload-percent", text
-    offloaded = request.offloaded_layers
-    if isinstance(offloaded, int) and offloaded < 1:
-        yield "--offload-activations", f"must be all, or at least 1; given {offloaded}"
+    needs_policy = f"needs --recompute {' or '.join(RECOMPUTED)}"
+    unknown = f"unknown policy {policy!r}; allowed are {', '.join(RECOMPUTE_WORDS)}"
+    no_optimizer = offload in OFFLOAD_CODES and "optimizer" not in offload
+    for option, is_wrong, text in (
+        ("--recompute-layers", policy == "none" and layers is not None, needs_policy),
+        ("--recompute", policy not in RECOMPUTE_WORDS, unknown),
+        (
+            "--recompute-layers",
+            layers is not None and layers < 1,
+            f"must be at least 1; given {layers}",
+        ),
+        (
+            "--offload-percent",
+            1 <= percent < 100 and no_optimizer,
+            f"needs --offload with the optimizer's states; given {offload}",
+        ),
+        (
+            "--offload-activations",
+            isinstance(moved, int) and moved < 1,
+            f"must be all, or at least 1; given {moved}",
+        ),
+    ):
+        if is_wrong:
+            yield option, text
 
 
 def _value_problem(name: str, value: int | str) -> str | None:

@@ -131,38 +131,38 @@ class PricedChange:
         )
 
 
-def _state_changes(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
-    """Sharding and offload of weights, gradients and optimizer states."""
-    for stage in range(strategy.zero_stage + 1, 4):
-        yield f"ZeRO stage {stage}", replace(strategy, zero_stage=stage)
-    if strategy.dp_replicate > 1:
-        yield "shard over all of dp", replace(strategy, dp_replicate=1)
-    for code in OFFLOAD_CODES:
-        if code not in (strategy.offload, "none"):
-            yield f"offload {code}", replace(strategy, offload=code)
-
-
-def _activation_changes(strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
-    """Recomputation, micro-batch, interleaving."""
-    if not strategy.sequence_parallel and strategy.tp > 1:
-        yield "sequence parallelism", replace(strategy, sequence_parallel=True)
-    for policy in RECOMPUTED:
-        changed = with_policy_on_all_layers(strategy, policy)
-        if changed != strategy:
-            yield f"recompute {policy} in all layers", changed
-    for name, moved in OFFLOAD_POLICIES.items():
-        if not strategy.layers_under[name]:
-            yield moved.saving, with_policy_on_all_layers(strategy, name)
-    if strategy.micro_batch > 1:
-        half = strategy.micro_batch // 2
-        changed = replace(
-            strategy,
-            micro_batch=half,
-            num_micro_batches=strategy.num_micro_batches * strategy.micro_batch // half,
-        )
-        yield f"micro-batch {half}", changed
-    if strategy.vpp > 1 and strategy.schedule == "1f1b":
-        yield "no interleaving", replace(strategy, vpp=1)
+def _changes(strategy: Strategy) -> dict[str, Strategy]:
+    """Single changes that keep the degrees, in words; what they leave as it is among them."""
+    half = max(strategy.micro_batch // 2, 1)
+    # As many sequences in smaller micro-batches.
+    number = strategy.num_micro_batches * strategy.micro_batch // half
+    vpp = 1 if strategy.schedule == "1f1b" else strategy.vpp
+    return {
+        **{
+            f"ZeRO stage {stage}": replace(strategy, zero_stage=stage)
+            for stage in range(strategy.zero_stage + 1, 4)
+        },
+        "shard over all of dp": replace(strategy, dp_replicate=1),
+        **{
+            f"offload {code}": replace(strategy, offload=code)
+            for code in OFFLOAD_CODES
+            if code != "none"
+        },
+        "sequence parallelism": replace(
+            strategy, sequence_parallel=strategy.sequence_parallel or strategy.tp > 1
+        ),
+        **{
+            f"recompute {policy} in all layers": with_policy_on_all_layers(strategy, policy)
+            for policy in RECOMPUTED
+        },
+        **{
+            moved.saving: with_policy_on_all_layers(strategy, name)
+            for name, moved in OFFLOAD_POLICIES.items()
+            if not strategy.layers_under[name]
+        },
+        f"micro-batch {half}": replace(strategy, micro_batch=half, num_micro_batches=number),
+        "no interleaving": replace(strategy, vpp=vpp),
+    }
 
 
 def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str, Strategy]]:
@@ -202,23 +202,18 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
 
 def savings(context: Context, strategy: Strategy, before: Estimate) -> list[PricedChange]:
     """Every single change, legal ones first, those that save most at the top."""
-    changes = (
-        *_state_changes(strategy),
-        *_activation_changes(strategy),
-        *_degree_changes(context, strategy),
-    )
-    found = [PricedChange.of(words, context, changed, before) for words, changed in changes]
+    changes = (*_changes(strategy).items(), *_degree_changes(context, strategy))
+    found = [
+        PricedChange.of(words, context, changed, before)
+        for words, changed in changes
+        if changed != strategy
+    ]
     if context.job.seq_len > 1:
         shorter = context.with_job(seq_len=context.job.seq_len // 2)
         found.append(
             PricedChange.of(f"sequences of {shorter.job.seq_len}", shorter, strategy, before)
         )
     least = 1e-6 * before.memory.peak_bytes  # less is no change
-    legal, refused = [], []
-    for one in found:
-        if one.refused:
-            refused.append(one)
-        elif abs(one.saved_bytes or 0.0) > least:
-            legal.append(one)
+    legal = [one for one in found if not one.refused and abs(one.saved_bytes or 0.0) > least]
     legal.sort(key=lambda one: -(one.saved_bytes or 0.0))
-    return legal + refused
+    return [*legal, *(one for one in found if one.refused)]

@@ -41,7 +41,7 @@ from planner.cost.estimate import estimate
 from planner.cost.module_sets import LayerTable
 from planner.cost.stage import StageModel
 from planner.cost.stage_model import iteration_time_s, price, stage_model
-from planner.search.ranking import candidates, solving
+from planner.search.ranking import candidates, rank, solving
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.goals import Goal, Order
 from planner.search.ranking.penalties import TIE_FRACTION, evidence_penalty, factor_of
@@ -173,13 +173,17 @@ def assert_best(
 def test_the_five_best_plans_and_the_frontier_equal_brute_force(
     case: Case, one_per_layout: bool, data: st.DataObject
 ) -> None:
+    """Whatever is opened, refined and solved at once."""
     context = case.context()
     narrowing = data.draw(a_few_values(context, case.scope))
     brute = force(context, narrowing)
     best_s = brute.best_s
     share = "all" if np.isfinite(best_s).all() else "some" if np.isfinite(best_s).any() else "none"
     event(f"of the strategies fit: {share}")
-    result = search(context, top=5, narrowing=narrowing, one_per_layout=one_per_layout)
+    size = data.draw(st.sampled_from([1, 7, 512]))
+    at_once = dict.fromkeys(("FIRST_SHAPES", "FIRST_ROWS", "FIRST_SOLVED"), size)
+    with mock.patch.multiple(rank, **at_once):
+        result = search(context, top=5, narrowing=narrowing, one_per_layout=one_per_layout)
     assert result.proved_optimal
     assert result.gap == 0.0
     assert_best(result, brute, one_per_layout=one_per_layout)

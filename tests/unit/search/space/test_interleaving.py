@@ -68,10 +68,6 @@ def test_a_number_of_layers_fits_chunks_exactly_where_some_split_does(pp: int, v
         assert bool(chunks_fit(num_layers, np.array(pp), np.array(vpp), uneven=False)) == same
 
 
-def test_without_interleaving_every_split_fits() -> None:
-    assert fits_chunks(np.array([[1.0, 5.0, 2.0]]), np.array([1])).tolist() == [True]
-
-
 def test_the_ends_of_llama_405b_give_up_one_layer_each() -> None:
     # 126 layers on 16 stages of 8 chunks: embedding and head stand in for a layer each.
     layers = default_layers(126, 16, 8)
@@ -79,18 +75,6 @@ def test_the_ends_of_llama_405b_give_up_one_layer_each() -> None:
     chunks = chunk_layers(layers, 8)
     assert chunks == (0, *[1] * 126, 0)
     assert fits_chunks(np.array([layers], dtype=float), np.array([8]))[0]
-
-
-def test_what_is_left_over_goes_to_the_last_stages_without_interleaving() -> None:
-    assert default_layers(7, 4, 1) == (1, 2, 2, 2)
-
-
-def test_a_stage_has_full_chunks_and_the_ends_lack_no_more_than_one() -> None:
-    # 22 layers in 4 x 2 chunks of 3: two are missing, of the last chunk, or of any between.
-    splits = np.array([[6.0, 6, 6, 4], [6, 5, 5, 6], [5, 6, 6, 5], [6, 6, 8, 2], [4, 6, 6, 6]])
-    fits = fits_chunks(splits, np.full(5, 2))
-    assert fits.tolist() == [True, True, True, False, True]
-    assert default_layers(22, 4, 2) == (6, 6, 6, 4)
 
 
 def test_stages_in_between_give_up_layers_of_their_largest_chunks() -> None:

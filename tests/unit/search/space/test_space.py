@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -112,34 +112,6 @@ def test_more_shapes_than_memory_holds_are_refused(
         Enumeration(context=context_of()).shapes()
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_micro_batches_make_up_the_global_batch(
-    situation: dict[str, object], context_of: Contexts
-) -> None:
-    context = context_of(**situation)
-    strategy = enumerate_space(context).strategy
-    total = strategy.dp * strategy.micro_batch * strategy.num_micro_batches
-    assert (total == context.job.global_batch).all()
-    assert (strategy.num_gpus <= context.cluster.num_accelerators).all()
-
-
-def test_sequence_parallelism_is_a_choice_beside_tensor_parallelism_where_offered(
-    context_of: Contexts,
-) -> None:
-    megatron = enumerate_space(context_of()).strategy
-    assert (megatron.tp[megatron.sequence_parallel == 1] > 1).all()
-    assert set(megatron.sequence_parallel[megatron.tp > 1].tolist()) == {0, 1}
-    assert not enumerate_space(context_of(framework="deepspeed")).strategy.sequence_parallel.any()
-
-
-def test_context_parallelism_is_searched_for_every_sequence(context_of: Contexts) -> None:
-    assert dimension_values(context_of(seq_len=1024))["cp"] == [1, 2, 4, 8]
-
-
-def test_micro_batches_are_all_divisors_of_the_batch(context_of: Contexts) -> None:
-    assert dimension_values(context_of(global_batch=256))["micro_batch"][-2:] == [128, 256]
-
-
 def test_whole_experts_are_tried_beside_split_ones(context_of: Contexts) -> None:
     found = enumerate_space(context_of(model="mixtral-8x7b")).strategy
     pairs = set(zip(found.tp.tolist(), found.etp.tolist(), strict=True))
@@ -153,17 +125,6 @@ def test_any_degree_of_expert_tensor_parallelism_can_be_fixed(context_of: Contex
     found = enumerate_space(context_of(model="mixtral-8x7b"), fixed).strategy
     assert set(found.tp.tolist()) == {1, 4}
     assert set(found.etp.tolist()) == {2}
-
-
-def test_fixed_values_restrict_the_space(context_of: Contexts) -> None:
-    fixed = Narrowing(values={"tp": (2,), "dp": (4,), "zero_stage": (1,)})
-    context = context_of()
-    strategy = enumerate_space(context, fixed).strategy
-    assert set(strategy.tp.tolist()) == {2}
-    assert set(strategy.dp.tolist()) == {4}
-    every = enumerate_space(context).strategy
-    kept = every.take((every.tp == 2) & (every.dp == 4) & (every.zero_stage == 1))
-    assert as_rows(strategy) == as_rows(kept)
 
 
 def test_a_space_can_be_empty(context_of: Contexts) -> None:
@@ -191,15 +152,6 @@ def test_small_space_by_hand(context_of: Contexts, small_model: Callable[..., Mo
     degrees = (strategy.tp, strategy.pp, strategy.dp, strategy.cp)
     assert set(zip(*(column.tolist() for column in degrees), strict=True)) == expected
     assert len(strategy) == 20
-
-
-def test_columns_can_be_taken_and_put_together_again(context_of: Contexts) -> None:
-    strategy = enumerate_space(context_of()).strategy
-    half = len(strategy) // 2
-    parts = [strategy.take(np.arange(half)), strategy.take(np.arange(half, len(strategy)))]
-    joined = StrategyColumns.concatenate(parts)
-    for field in fields(StrategyColumns):
-        assert (getattr(joined, field.name) == getattr(strategy, field.name)).all()
 
 
 def test_only_the_usual_placement_is_searched_unless_others_are_asked_for(

@@ -20,7 +20,6 @@ from planner.search.space.policies import (
     policies_of,
     with_part,
 )
-from planner.search.space.space import EVERYTHING
 from planner.search.stages.capacity import layer_ranges
 from planner.spec.model import ModelSpec, MoeSpec
 
@@ -117,10 +116,6 @@ def test_every_chunk_holds_the_layers_of_a_part(
         4.0,
         4.0,
     ]
-
-
-def test_everything_holds_every_policy(context_of: Contexts) -> None:
-    assert policies_of(context_of(), EVERYTHING) == (NONE, SELECTIVE, WHOLE, PART, AWAY)
 
 
 @pytest.mark.parametrize("leading", [1, 2, 3])

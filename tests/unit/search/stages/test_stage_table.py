@@ -1,12 +1,8 @@
 """Every way to put layers under policies, or steps of them, in parts of bounded size."""
 
-from itertools import product
-from unittest import mock
-
 import numpy as np
 import pytest
 
-from planner.search.stages import stage_table as choices
 from planner.search.stages.stage_table import MOST_CELLS, Ranges
 
 
@@ -17,34 +13,6 @@ def ranges_of(most: list[int], free: tuple[bool, ...]) -> Ranges:
         most=np.array(most, dtype=float),
         free=free,
     )
-
-
-def listed(ranges: Ranges) -> list[tuple[int, ...]]:
-    found = []
-    for part in ranges.parts:
-        stage, layers, counts = ranges.grid(part)
-        found += [tuple(row) for row in np.vstack([stage, layers, counts]).T.astype(int).tolist()]
-    return found
-
-
-@pytest.mark.parametrize("most_cells", [2**20, 40, 7])
-def test_every_choice_is_listed_once_whatever_the_parts(most_cells: int) -> None:
-    ranges = ranges_of([5, 3], (True, False, True))
-    with mock.patch.object(choices, "MOST_CELLS", most_cells):
-        found = listed(ranges)
-    steps = {part.step for part in ranges.parts}
-    wanted = [
-        (stage, layers, first, 0, last)
-        for stage, most in enumerate([5, 3])
-        for layers in range(1, most + 1)
-        for first, last in product(range(layers + 1), repeat=2)
-        if first + last <= layers
-    ]
-    if steps == {1}:
-        assert sorted(found) == sorted(wanted)
-    else:
-        assert len(found) == len(set(found))
-        assert set(found) < set(wanted)
 
 
 @pytest.mark.parametrize("num_stages", [1, 4, 64])

@@ -1,6 +1,7 @@
 """Which sets of modules are worth a stage problem of their own."""
 
 import numpy as np
+import pytest
 
 from planner.cost.module_sets import SelectiveCosts
 from planner.search.stages.solver import non_dominated
@@ -19,26 +20,27 @@ def kept(options: SelectiveCosts, weights: list[float]) -> list[bool]:
     return non_dominated(options, np.array(weights))[:, 0].tolist()
 
 
-def test_a_set_that_is_worse_in_everything_is_not_tried() -> None:
-    # The third adds as long as the second and keeps more; the fourth needs more workspace.
-    options = options_of([1.0, 2.0, 2.0, 2.0], [9.0, 5.0, 6.0, 5.0], [1.0, 1.0, 1.0, 2.0])
-    assert kept(options, [1.0] * 4) == [True, True, False, False]
-
-
-def test_a_set_that_is_better_in_one_thing_is_tried() -> None:
-    options = options_of([1.0, 2.0, 3.0], [9.0, 5.0, 6.0], [2.0, 2.0, 1.0])
-    assert kept(options, [1.0] * 3) == [True] * 3
-
-
-def test_a_lighter_weight_is_an_advantage() -> None:
-    options = options_of([1.0, 2.0], [5.0, 6.0], [1.0, 1.0])
-    assert kept(options, [1.0, 1.0]) == [True, False]
-    assert kept(options, [1.01, 1.0]) == [True, True]
-
-
-def test_of_sets_that_do_the_same_the_first_is_tried() -> None:
-    options = options_of([1.0, 1.0, 1.0], [5.0, 5.0, 5.0], [1.0, 1.0, 1.0])
-    assert kept(options, [1.0] * 3) == [True, False, False]
+@pytest.mark.parametrize(
+    ("added", "saved", "workspace", "weights", "expected"),
+    [
+        # The third adds as long as the second and keeps more; the fourth needs more workspace.
+        ([1, 2, 2, 2], [9, 5, 6, 5], [1, 1, 1, 2], [1, 1, 1, 1], [True, True, False, False]),
+        ([1, 2, 3], [9, 5, 6], [2, 2, 1], [1, 1, 1], [True, True, True]),
+        # A lighter weight is an advantage.
+        ([1, 2], [5, 6], [1, 1], [1, 1], [True, False]),
+        ([1, 2], [5, 6], [1, 1], [1.01, 1], [True, True]),
+        # Of sets that do the same the first is tried.
+        ([1, 1, 1], [5, 5, 5], [1, 1, 1], [1, 1, 1], [True, False, False]),
+    ],
+)
+def test_a_set_that_is_worse_in_everything_is_not_tried(
+    added: list[float],
+    saved: list[float],
+    workspace: list[float],
+    weights: list[float],
+    expected: list[bool],
+) -> None:
+    assert kept(options_of(added, saved, workspace), weights) == expected
 
 
 def test_every_strategy_has_its_own_sets() -> None:
