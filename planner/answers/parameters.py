@@ -1,6 +1,5 @@
 """Figures of a question that can be scaled: of the hardware, and of the job and model."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -63,22 +62,20 @@ class Parameter:
         return self.is_hardware and (factor > 1.0 if self.is_cost else factor < 1.0)
 
 
-def scaled(part: Any, path: Sequence[str], factor: float, most: float = math.inf) -> Any:  # noqa: ANN401 - any spec
+def scaled(part: Any, path: Sequence[str], factor: float) -> Any:  # noqa: ANN401 - any spec
     """A spec with the numbers at a path so many times as large; those not known stay None."""
     if part is None:
         return None
     if not path:
-        if isinstance(part, int):
-            return round(part * factor)
-        return min(part * factor, most)
+        return round(part * factor) if isinstance(part, int) else part * factor
     name, *rest = path
     if isinstance(part, Mapping):
         names = list(part) if name == "*" else [name]
-        changed = {each: scaled(part[each], rest, factor, most) for each in names}
+        changed = {each: scaled(part[each], rest, factor) for each in names}
         return {**part, **changed}
     if isinstance(part, tuple):
-        return tuple(scaled(each, rest, factor, most) for each in part)
-    changed = {name: scaled(getattr(part, name), rest, factor, most)}
+        return tuple(scaled(each, rest, factor) for each in part)
+    changed = {name: scaled(getattr(part, name), rest, factor)}
     return replace(part, **changed)
 
 

@@ -55,7 +55,9 @@ def row_of(
             hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
         described = {"description": words} if words else {}
         made.append((each.name, hint, field(metadata=described)))
-    made += [(key, hint, field()) for key, hint in more.items()]
+    for key, hint in more.items():
+        described = {"description": about[key]} if key in about else {}
+        made.append((key, hint, field(metadata=described)))
     return _made(name, Row, made)
 
 

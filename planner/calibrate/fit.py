@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.answers.parameters import scaled
 from planner.calibrate.points import NOISE, Point
 from planner.catalog import hwdb_dir
 from planner.catalog.cluster_file import OVERRIDES, file_text
-from planner.catalog.clusters import load_cluster, split_host_memory
+from planner.catalog.clusters import cluster_of_data, load_cluster, split_host_memory
 from planner.catalog.hardware import find_file, is_path
 from planner.catalog.hardware_file import Kind
 from planner.documents.tree import load_yaml
@@ -124,47 +123,23 @@ def known(base: Base, key: str) -> Figure | None:
     return Figure(key, float(section["value"]), deviation, basis)
 
 
-FIGURES: Mapping[str, tuple[str, ...]] = {
-    "gemm_sustained_fraction": ("node.accelerator.gemm.sustained_fraction",),
-    "attention_forward_fraction": ("node.accelerator.attention.forward_fraction",),
-    "attention_backward_fraction": ("node.accelerator.attention.backward_fraction",),
-    "attention_flash2_forward_fraction": ("node.accelerator.attention_flash2.forward_fraction",),
-    "attention_flash2_backward_fraction": ("node.accelerator.attention_flash2.backward_fraction",),
-    "memory_bound_fraction": ("node.accelerator.memory_bound_fraction",),
-    "collectives_at_gb_per_s_per_direction": (
-        "node.accelerator.collectives.*.*.busbw_bytes_per_s.*",
-    ),
-    "scale_up_efficiency_fraction": ("node.scale_up.efficiency_fraction",),
-    "scale_up_latency_us": ("node.scale_up.latency_s",),
-    "fabric_efficiency_fraction": (
-        "fabric.efficiency_fraction",
-        "inner_fabric.*.efficiency_fraction",
-    ),
-    "fabric_latency_us": ("fabric.latency_s", "inner_fabric.*.latency_s"),
-    "host_link_gb_per_s_per_direction": ("node.host_link_bytes_per_s",),
-    "host_core_gb_per_s": ("node.host_core_bytes_per_s",),
-    "host_memory_gb_per_s": ("node.host_memory_bytes_per_s",),
-}
-TORCHS_KERNEL = {
-    "attention_forward_fraction": "attention_flash2_forward_fraction",
-    "attention_backward_fraction": "attention_flash2_backward_fraction",
-}
+# Keys of overrides.
+FIGURES = (
+    *("gemm_sustained_fraction", "attention_forward_fraction", "attention_backward_fraction"),
+    *("attention_flash2_forward_fraction", "attention_flash2_backward_fraction"),
+    *("memory_bound_fraction", "collectives_at_gb_per_s_per_direction"),
+    *("scale_up_efficiency_fraction", "scale_up_latency_us"),
+    *("fabric_efficiency_fraction", "fabric_latency_us"),
+    *("host_link_gb_per_s_per_direction", "host_core_gb_per_s", "host_memory_gb_per_s"),
+)
 
 
-def with_factors(cluster: ClusterSpec, factors: Mapping[str, float]) -> ClusterSpec:
-    """The cluster with figures so many times as large as they are; fractions end at 1."""
-    for key, factor in factors.items():
-        paths = FIGURES[key]
-        own = cluster.accelerator
-        # torch's kernel is the vendor's where the file states no other
-        if key in TORCHS_KERNEL and own.attention_flash2 == own.attention:
-            paths += FIGURES[TORCHS_KERNEL[key]]
-        for path in paths:
-            most = 1.0 if key.endswith("fraction") else math.inf
-            # the key is the rate of links that lines were measured at: these follow its inverse
-            times = 1.0 / factor if key.startswith("collectives_at_") else factor
-            cluster = scaled(cluster, path.split("."), times, most)
-    return cluster
+def with_values(base: Base, values: Mapping[str, float]) -> ClusterSpec:
+    """The cluster of the base's file with these overrides; fractions end at 1."""
+    most = {key: 1.0 if key.endswith("fraction") else math.inf for key in values}
+    stated = {key: min(value, most[key]) for key, value in values.items()}
+    overrides = base.raw.get("overrides", {}) | stated
+    return cluster_of_data({**base.raw, "overrides": overrides}, Path(base.cluster.name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,11 +171,11 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
     points move a figure by little more than what the catalog leaves open. A fraction ends at 1.
     """
     priors = {key: each for key in FIGURES if (each := known(base, key))}
-    errors = _errors(base.cluster, points, list(priors))
+    errors = _errors(base, points, priors)
     slopes = _slopes(errors, np.zeros(len(priors)))
     effects = dict(zip(priors, np.abs(slopes).T, strict=True))
     used = [key for key, effect in effects.items() if np.max(effect) > LEAST_EFFECT]
-    errors = _errors(base.cluster, points, used)
+    errors = _errors(base, points, {key: priors[key] for key in used})
     theta = np.zeros(len(used))
     scales = np.array([priors[key].deviation for key in used])
     values = np.array([priors[key].value for key in used])
@@ -239,13 +214,14 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
 
 
 def _errors(
-    cluster: ClusterSpec, points: Sequence[Point], keys: Sequence[str]
+    base: Base, points: Sequence[Point], figures: Mapping[str, Figure]
 ) -> Callable[[Array], Array]:
     """Predicted over measured of every point by factors of figures, both in logarithms."""
 
     def errors(theta: Array) -> Array:
-        factors = dict(zip(keys, np.exp(theta), strict=True))
-        machine = with_factors(cluster, factors)
+        factors = dict(zip(figures, np.exp(theta), strict=True))
+        values = {key: float(factors[key] * each.value) for key, each in figures.items()}
+        machine = with_values(base, values)
         return np.log([point.predict(machine) / point.measured for point in points])
 
     return errors

@@ -159,13 +159,11 @@ def leave(world: World) -> None:
 def check_alike(world: World) -> None:
     """Raise InputError where ranks have devices, threads or neighbours unlike the first one's."""
     own = world.machine
-    others = world.gathered((own.name, own.device, own.threads, own.per_node))
-    if len(set(others)) == 1:
+    kinds = dict.fromkeys(world.gathered((own.name, own.device, own.threads, own.per_node)))
+    if len(kinds) == 1:
         return
-    unlike = [rank for rank, each in enumerate(others) if each != others[0]]
-    rank, other = unlike[0], others[unlike[0]]
-    texts = [f"{name}, {n} threads, {per} a node" for name, _, n, per in (others[0], other)]
-    message = f"rank 0 has {texts[0]}; rank {rank} has {texts[1]}: measure machines of one kind"
+    texts = [f"{name}, {n} threads, {per} a node" for name, _, n, per in kinds]
+    message = f"ranks have {'; '.join(texts)}: measure machines of one kind"
     # every rank raises: all of them compared the same list
     leave(world)
     raise InputError.single("command line", "--measure", message)

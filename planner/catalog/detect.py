@@ -15,14 +15,13 @@ from planner.catalog.figures import Figure, validate
 from planner.catalog.hardware import (
     aliases,
     detection_rules,
-    find_file,
     list_names,
     load_file,
+    read_file,
     resolve_alias,
 )
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
 from planner.catalog.observe import Observation, Source
-from planner.documents.tree import load_trusted
 from planner.errors import InputError, Problem, nearest
 from planner.notes import Problems
 from planner.units import plural
@@ -123,7 +122,7 @@ def _by_words() -> dict[frozenset[str], str]:
     names = list_names("accelerators")
     pairs = [(name, name) for name in names]
     pairs += [(alias, resolve_alias("accelerators", alias)) for alias in aliases()["accelerators"]]
-    titles = (load_trusted(find_file("accelerators", name)).get("title", "") for name in names)
+    titles = (read_file("accelerators", name)[1].get("title", "") for name in names)
     pairs += zip(titles, names, strict=True)
     return {_words(text): name for text, name in reversed(pairs)}
 
@@ -194,7 +193,7 @@ def _nearest_node(
     """The node with so many of an accelerator; else its usual one, else the first by name."""
     nodes = {}
     for name in list_names("nodes"):
-        raw = load_trusted(find_file("nodes", name))
+        raw = read_file("nodes", name)[1]
         if raw["accelerator"] == accelerator:
             nodes[name] = validate(NodeFile, raw, name)
     if not nodes:

@@ -110,7 +110,14 @@ def read_file(
 ) -> tuple[Path, dict[str, Any]]:
     """Return the file of a name, alias or path, and its data as they stand."""
     path = find_file(kind, argument, beside, key)
-    return path, load_yaml(path) if is_path(argument) else load_trusted(path)
+    return path, load_yaml(path) if is_path(argument) else _of_catalog(path)
+
+
+@cache
+def _of_catalog(path: Path) -> dict[str, Any]:
+    """What a file of the catalog states, not checked; nobody changes it."""
+    file: dict[str, Any] = load_trusted(path)
+    return file
 
 
 def load_file(schema: type[File], kind: Kind, argument: str | Path) -> tuple[Path, File]:

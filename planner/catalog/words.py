@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Literal, TypeVar
 
-from planner.catalog import hwdb_dir, list_models
+from planner.catalog import list_models
 from planner.catalog.clusters import is_counted
-from planner.catalog.hardware import Entry, find_entry, is_path, list_names, resolve_alias
+from planner.catalog.hardware import Entry, find_entry, is_path, list_names, read_file
 from planner.catalog.hardware_file import Kind
 from planner.catalog.models import load_model, plain
 from planner.catalog.recipes import Recipe, load_recipes
-from planner.documents.tree import load_trusted
 from planner.errors import did_you_mean
 from planner.notes import Problems
 from planner.spec.model import ModelSpec
@@ -99,11 +97,9 @@ def _hardware_words(kind: Kind, name: str) -> frozenset[str]:
     return _split(*texts)
 
 
-@cache
 def stated(kind: Kind, name: str) -> dict[str, Any]:
     """What the file of an entry of the catalog states, not checked."""
-    file: dict[str, Any] = load_trusted(hwdb_dir() / kind / f"{resolve_alias(kind, name)}.yaml")
-    return file
+    return read_file(kind, name)[1]
 
 
 def _applies(word: str, own: frozenset[str]) -> bool:

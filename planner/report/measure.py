@@ -47,20 +47,18 @@ ComparedRow: Any = row_of(
 CompareDocument: Any = make_dataclass("CompareDocument", [("logs", list[ComparedRow])])
 
 
-class FigureRow(Row):
-    """A fitted figure."""
-
-    key: str
-    """Key of overrides in a cluster file."""
-    catalog: float
-    """Value before, in the unit of the key: the catalog's; of a machine stated whole its own."""
-    basis: str
-    """Basis of that value."""
-    value: float
-    deviation: float
-    """Standard deviation of value."""
-    num_points: int
-    """Number of points that depend on it."""
+# A fitted figure: its value before (the catalog's, or a stated machine's own), and now.
+FigureRow: Any = row_of(
+    "FigureRow",
+    Figure,
+    about={
+        "key": "Key of overrides in a cluster file.",
+        "catalog": "Value before, in the unit of the key.",
+        "basis": "Basis of that value.",
+        "deviation": "Standard deviation of value.",
+        "num_points": "Number of points that depend on it.",
+    },
+)
 
 
 class CalibrateDocument(Row):

@@ -17,11 +17,10 @@ from planner.answers.repair import (
     Repaired,
     Value,
 )
-from planner.answers.row import Row, row_from
+from planner.answers.row import row_from, row_of
 from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
 from planner.check.result import Figures
-from planner.formats.format import Finding
 from planner.limits import one_line
 from planner.report.table import Column, Part, Table, show, whole
 from planner.report.tables import plans_table
@@ -42,47 +41,40 @@ class RepairedRow(Figures):
     """True if proved the fastest of the repairs with as few changes."""
 
 
-class RepairDocument(Row):
-    """The fewest changes that make a plan or a configuration file legal and fit."""
-
-    path: str
-    format: str
-    """``plan``, or the name of a format."""
-    model: str
-    cluster: str
-    framework: str
-    profile: str
-    num_gpus: int
-    margin_fraction: float
-    """Share of HBM left free."""
-    is_sound: bool
-    violations: tuple[Violation, ...]
-    memory_deficits: tuple[MemoryDeficit, ...]
-    errors: tuple[Finding, ...]
-    """Errors of a configuration file as it is."""
-    errors_left: tuple[Finding, ...]
-    """Errors that no layout fixes."""
-    before: Figures | None
-    """Null where the layout as it is cannot be priced."""
-    before_cluster: str | None
-    num_changes: int | None
-    """Null where no repair was found."""
-    is_complete: bool
-    """No time limit struck."""
-    none_with_at_most: int | None
-    """Greatest number of changes tried where no repair was found; null where one was."""
-    repair: RepairedRow | None
-    alternatives: tuple[RepairedRow, ...]
-    """Repairs with as few changes."""
-    search_command: str
-    """Command that searches for the best plan in place of the nearest."""
-    configurations: int
-    seconds: float
-    """Seconds of the search."""
-    assumed: tuple[str, ...]
-    """Assumed values, which a configuration file does not state."""
-    diff: tuple[str, ...]
-    """Unified, of what --apply changes in a configuration file."""
+# The fewest changes that make a plan or a configuration file legal and fit.
+RepairDocument: Any = row_of(
+    "RepairDocument",
+    FixedFile,
+    {
+        **dict.fromkeys(("path", "framework", "profile", "search_command"), str),
+        **dict.fromkeys(("margin_fraction", "seconds"), float),
+        **dict.fromkeys(("num_changes", "none_with_at_most"), int | None),
+        "configurations": int,
+        "is_complete": bool,
+        "violations": tuple[Violation, ...],
+        "memory_deficits": tuple[MemoryDeficit, ...],
+        "before": Figures | None,
+        "before_cluster": str | None,
+        "repair": RepairedRow | None,
+        "alternatives": tuple[RepairedRow, ...],
+    },
+    derived=("is_sound", "diff"),
+    leave_out=("source", "answer", "fixed"),
+    about={
+        "format": "``plan``, or the name of a format.",
+        "margin_fraction": "Share of HBM left free.",
+        "errors": "Errors of a configuration file as it is.",
+        "errors_left": "Errors that no layout fixes.",
+        "before": "Null where the layout as it is cannot be priced.",
+        "num_changes": "Null where no repair was found.",
+        "is_complete": "No time limit struck.",
+        "none_with_at_most": "Greatest number of changes tried; null where a repair was found.",
+        "alternatives": "Repairs with as few changes.",
+        "search_command": "Command that searches for the best plan in place of the nearest.",
+        "seconds": "Seconds of the search.",
+        "assumed": "Assumed values, which a configuration file does not state.",
+    },
+)
 
 
 def repair_document(made: FixedFile, command: str) -> Any:  # noqa: ANN401 - a RepairDocument

@@ -1,7 +1,5 @@
 """Fits: they find a machine's figures, and a few points move no figure far."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -10,7 +8,6 @@ import pytest
 
 from planner.calibrate.fit import (
     BY_BASIS,
-    FIGURES,
     Base,
     Calibration,
     Figure,
@@ -18,7 +15,7 @@ from planner.calibrate.fit import (
     cluster_text,
     known,
     read_base,
-    with_factors,
+    with_values,
 )
 from planner.calibrate.points import (
     Place,
@@ -27,7 +24,6 @@ from planner.calibrate.points import (
     attention_work,
 )
 from planner.calibrate.read import points_of
-from planner.catalog.clusters import load_cluster
 from planner.cost.kernels import usual_precision
 from planner.query.from_file import Request
 from planner.spec.cluster import ClusterSpec
@@ -56,6 +52,13 @@ def products(machine: ClusterSpec, base: Base, *, each_file: bool = False) -> li
     return found
 
 
+def slowed(base: Base, key: str, factor: float) -> ClusterSpec:
+    """The base's cluster with one figure so many times as large."""
+    figure = known(base, key)
+    assert figure is not None
+    return with_values(base, {key: factor * figure.value})
+
+
 def of(made: Calibration, key: str) -> Figure:
     return next(each for each in made.figures if each.key == key)
 
@@ -67,7 +70,7 @@ def test_points_of_the_catalogs_machine_change_nothing(base: Base) -> None:
 
 
 def test_many_points_find_a_slower_machine_and_few_go_part_of_the_way(base: Base) -> None:
-    slower = with_factors(base.cluster, {GEMM: 0.9})
+    slower = slowed(base, GEMM, 0.9)
     many = of(calibrate(base, products(slower, base, each_file=True)), GEMM)
     few = of(calibrate(base, products(slower, base)[:1]), GEMM)
     assert 0.90 < many.factor < 0.915
@@ -76,7 +79,7 @@ def test_many_points_find_a_slower_machine_and_few_go_part_of_the_way(base: Base
 
 
 def test_points_of_one_file_count_as_few_however_many(base: Base) -> None:
-    slower = with_factors(base.cluster, {GEMM: 0.9})
+    slower = slowed(base, GEMM, 0.9)
     once, twice = products(slower, base), products(slower, base) * 2
     assert of(calibrate(base, twice), GEMM).value == pytest.approx(
         of(calibrate(base, once), GEMM).value
@@ -96,7 +99,7 @@ def test_a_fraction_ends_at_one(base: Base) -> None:
 
 def test_collectives_across_nodes_find_the_network() -> None:
     base = read_base("2xjean-zay-v100")
-    slower = with_factors(base.cluster, {"fabric_efficiency_fraction": 0.8})
+    slower = slowed(base, "fabric_efficiency_fraction", 0.8)
     points: list[Point] = []
     for power in range(26, 34):
         size = 2.0**power
@@ -111,44 +114,8 @@ def test_collectives_across_nodes_find_the_network() -> None:
 
 
 def test_figures_that_no_point_follows_stay(base: Base) -> None:
-    made = calibrate(base, products(with_factors(base.cluster, {GEMM: 0.9}), base))
+    made = calibrate(base, products(slowed(base, GEMM, 0.9), base))
     assert {each.key for each in made.figures} == {GEMM}
-
-
-@pytest.mark.parametrize("key", FIGURES)
-def test_the_cluster_file_says_what_the_factor_does(base: Base, key: str, tmp_path: Path) -> None:
-    figure = known(base, key)
-    assert figure is not None
-    factor = 0.9 if key.endswith("fraction") else 1.1
-    fitted = replace(figure, value=factor * figure.value, num_points=1, catalog=figure.value)
-    text = cluster_text(
-        Calibration(base=base, figures=(fitted,), own=()), "x", date(2026, 1, 2), tmp_path
-    )
-    file = tmp_path / "own.yaml"
-    file.write_text(text)
-    read, wanted = load_cluster(str(file)), with_factors(base.cluster, {key: factor})
-    assert same(figures(read), figures(wanted))
-    assert not same(figures(read), figures(base.cluster))
-
-
-def figures(cluster: ClusterSpec) -> list[float]:
-    own, fits = cluster.accelerator, cluster.accelerator.collectives
-    node = cluster.node
-    return [
-        own.gemm.sustained_fraction,
-        own.memory_bound_fraction,
-        *(own.attention.forward_fraction, own.attention.backward_fraction),
-        *(own.attention_flash2.forward_fraction, own.attention_flash2.backward_fraction),
-        *(node.host_core_bytes_per_s, node.host_memory_bytes_per_s),
-        fits["all_gather"][0].busbw_bytes_per_s[-1],
-        cluster.node.host_link_bytes_per_s,
-        *(cluster.node.scale_up.efficiency_fraction, cluster.node.scale_up.latency_s),
-        *(cluster.fabric.efficiency_fraction, cluster.fabric.latency_s),
-    ]
-
-
-def same(one: Sequence[float], other: Sequence[float]) -> bool:
-    return all(math.isclose(a, b, rel_tol=1e-4) for a, b in zip(one, other, strict=True))
 
 
 def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -> None:

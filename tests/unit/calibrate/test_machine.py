@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tables import ADAM_BYTES_PER_S, ALL_REDUCE, MACHINE, TRUTH, at, blank, synthetic
 
-from planner.calibrate.fit import Calibration, calibrate, cluster_text, known, read_base
+from planner.calibrate.fit import Calibration, calibrate, cluster_text
 from planner.calibrate.machine import stated
 from planner.calibrate.points import table_points
 from planner.calibrate.rows import Table
@@ -66,13 +66,6 @@ def test_sixteen_bits_slower_than_thirty_two_are_not_offered(made: Calibration) 
     own = made.base.cluster.accelerator
     assert offered_precisions(own) == ["fp32"]
     assert usual_precision(own) == "fp32"
-
-
-def test_the_file_is_the_base_of_the_next(file: Path) -> None:
-    figure = known(read_base(str(file)), "memory_bound_fraction")
-    assert figure is not None
-    assert figure.basis == "given"
-    assert figure.value == load_cluster(file).accelerator.memory_bound_fraction
 
 
 def test_a_machine_needs_products_memory_and_attention_of_one_node() -> None:

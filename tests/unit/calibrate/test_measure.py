@@ -90,7 +90,7 @@ def test_processes_on_unlike_devices_are_refused_by_their_names() -> None:
 
     world = join()
     world = Unlike(**{**vars(world), "machine": replace(world.machine, name="A")})
-    with pytest.raises(InputError, match=r"rank 0 has A, .* rank 1 has Another Processor, 4 thr"):
+    with pytest.raises(InputError, match=r"ranks have A, .*; Another Processor, 4 thr"):
         check_alike(world)
 
 

@@ -115,12 +115,6 @@ def test_dgx_h100_is_converted_to_base_units() -> None:
     assert fit.latency_s == pytest.approx((6.793e-6, 20.9e-6))
 
 
-def test_omni_path_is_a_fit_on_the_bloom_runs() -> None:
-    assert load_fabric("omni-path-100").efficiency_fraction == 0.52
-    row = next(r for r in figure_rows(load_entry("omni-path-100")[2]) if "efficiency" in r.name)
-    assert "bigscience" in row.source
-
-
 def test_a_ring_on_omni_path_has_one_port_of_a_node() -> None:
     assert load_fabric("omni-path-100").ring_bytes_per_s == 12.5e9
     assert load_fabric("ib-hdr").ring_bytes_per_s == float("inf")
@@ -134,11 +128,6 @@ def test_collectives_follow_the_scale_up_rate_of_the_node() -> None:
     slow = third.accelerator.collectives["all_reduce"][0].busbw_bytes_per_s
     assert slow == pytest.approx([rate / 3 for rate in fast])
     assert any("times 0.33" in text for text in third.assumptions)
-
-
-def test_a_tray_of_an_nvl72_lies_in_a_domain_of_72() -> None:
-    tray = node_of_catalog("gb200-tray")[0]
-    assert (tray.num_accelerators, tray.scale_up.num_accelerators) == (4, 72)
 
 
 def test_aliases_ignore_case_and_unknown_names_offer_the_nearest() -> None:

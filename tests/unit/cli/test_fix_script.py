@@ -59,20 +59,3 @@ def test_line_ends_of_windows_stay() -> None:
     assert run.code == 0, run.err
     data = args.read_bytes()
     assert data.count(b"\n") == data.count(b"\r\n") > 0
-
-
-def test_overrides_that_quotes_cannot_hold_are_said_not_written() -> None:
-    script = Path("train.sh")
-    text = (
-        'CLI="model.tensor_model_parallel_size=1 train.global_batch_size=2048 '
-        'train.micro_batch_size=4"\nCMD="python run_recipe.py --recipe r $CLI"\n'
-        'srun --nodes=4 --ntasks-per-node=8 bash -c "$CMD"\n'
-    )
-    script.write_text(text)
-    job = ("--model", "llama3.1-70b", "--gpus", "32")
-    run = planner("check", str(script), "--fix", "--cluster", "4xdgx-h100", *job, "--apply")
-    if run.code == 0:
-        assert "|" not in script.read_text()
-        assert "'" not in script.read_text()
-    else:
-        assert script.read_text() == text

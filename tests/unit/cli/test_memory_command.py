@@ -37,25 +37,6 @@ def test_the_margin_is_the_uncertainty_and_moves_no_byte() -> None:
     assert given["peak_bytes"] == plain["peak_bytes"]
 
 
-def test_optimizers_without_states_take_less_and_set_the_zero_stage() -> None:
-    found = {name: json_of(*LAYOUT, "--optimizer", name) for name in ("adam", "muon", "sgd")}
-    # Megatron has no distributed optimizer for SGD; Muon's runs under stage 1.
-    stages = {name: answer["strategy"]["zero_stage"] for name, answer in found.items()}
-    assert stages == {"adam": 1, "muon": 1, "sgd": 0}
-    assert found["muon"]["peak_bytes"] < found["adam"]["peak_bytes"]
-    states = [i for i in found["sgd"]["stages"][0]["ledger"] if i["name"].startswith("optimizer")]
-    assert [(i["name"], i["element_bytes"]) for i in states] == [("optimizer.master_weights", 4.0)]
-
-
-def test_recompute_modules_change_what_selective_saves() -> None:
-    arguments = (*LAYOUT, "--recompute", "selective")
-    default = json_of(*arguments)
-    whole = json_of(*arguments, "--recompute-modules", "core_attn,mlp")
-    assert whole["peak_bytes"] < default["peak_bytes"]
-    names = {item["name"] for item in whole["stages"][0]["ledger"]}
-    assert not [name for name in names if "mlp_activation" in name]
-
-
 WHOLE = ("memory", "llama3-8b", "1xdgx-h100", "--tp", "8")
 
 
@@ -72,13 +53,3 @@ def test_activations_offloaded_to_the_host_are_those_the_device_no_longer_keeps(
     assert some["host_bytes"] == pytest.approx(moved["host_bytes"] * 8 / 32)
     assert moved["strategy"]["offloaded_layers_per_stage"] == [32]
     assert moved["peak_bytes"] < some["peak_bytes"] < kept["peak_bytes"]
-
-
-def test_a_part_of_the_states_can_be_offloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    offload = ("--offload", "optimizer:host")
-    whole = json_of(*WHOLE, *offload)
-    half = json_of(*WHOLE, *offload, "--offload-percent", "50")
-    assert half["host_bytes"] == pytest.approx(whole["host_bytes"] / 2)
-    text = planner(*WHOLE, *offload, "--offload-percent", "50", "--offload-activations", "3")
-    assert "offload optimizer:host 50 %, activations offloaded 3/32" in text.out

@@ -79,21 +79,6 @@ def test_frameworks_that_do_not_offer_a_fixed_value_drop_out_with_a_note() -> No
     assert len(nobody.err.splitlines()) == 4
 
 
-def test_space_counts_what_would_be_searched_and_searches_nothing() -> None:
-    data = answer("--space", "--fix", "tp=2", "--forbid", "recompute")
-    (space,) = data["spaces"]
-    assert space["dimensions"]["tp"] == [2]
-    assert space["dimensions"]["schedule"] == ["1f1b"]
-    assert space["layer_policies"] == [
-        "none for all layers",
-        "offloaded for the first N layers of every chunk",
-    ]
-    assert space["module_sets"] == []
-    assert 0 < space["shapes"] < space["strategies"] < int(space["splits"])
-    whole = answer("--space")["spaces"][0]
-    assert whole["strategies"] > space["strategies"]
-
-
 def test_a_time_limit_reports_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() if next(looks) < 5 else math.inf)
@@ -157,16 +142,6 @@ def test_limits_that_cannot_be_kept_exit_3_with_everything_known() -> None:
     assert planner(*JOB, "--deadline", changed).code == 0
 
 
-def test_json_of_unmet_limits_holds_the_nearest() -> None:
-    run = planner(*SMALL, "--min-tokens-per-s", "100M", "--format", "json", "--frontier")
-    assert run.code == 3
-    data = json.loads(run.out)
-    assert data["plans"] == []
-    assert data["nearest"][0]["misses"] == ["rate"]
-    assert data["nearest"][0]["options"][0].startswith("--min-tokens-per-s ")
-    assert data["pareto"]
-
-
 def test_pareto_with_energy_and_headroom() -> None:
     narrow = ("--fix", "tp=1,offload=none,vpp=1", "--forbid", "recompute", "--fix", "micro_batch=1")
     data = answer(*narrow, "--pareto", "energy,headroom,gpus")
@@ -183,19 +158,3 @@ def test_pareto_with_energy_and_headroom() -> None:
     table = [row for row in csv.DictReader(io.StringIO(rows)) if row["table"] == "pareto"]
     assert len(table) == len(points)
     assert all(float(row["energy_kwh"]) > 0 for row in table)
-
-
-def test_size_takes_the_same_options() -> None:
-    job = ("size", "llama3-8b", "dgx-h100", "--tokens", "10B", "--max-gpus", "16")
-    run = planner(
-        *job, "--global-batch", "32", "--seq-len", "4096", "--deadline", "5d",
-        "--fix", "tp=2", "--forbid", "offload,interleaving", "--format", "json",
-    )  # fmt: skip
-    assert run.code == 0, run.err
-    data = json.loads(run.out)
-    assert data["inputs"]["narrowing"][0] == "--fix tp=2"
-    assert data["chosen"]["strategy"]["tp"] == 2
-    assert all(size["strategy"]["tp"] == 2 for size in data["sizes"])
-    wrong = planner(*job, "--deadline", "x", "--fix", "tpp=2")
-    assert wrong.code == 2
-    assert len(wrong.err.splitlines()) == 2

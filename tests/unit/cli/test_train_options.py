@@ -36,15 +36,6 @@ def test_a_plan_file_with_a_rank_that_no_matrix_has_is_refused(tmp_path: Path) -
     assert "plan.yaml::inputs.lora_rank: must be at least 1; given 0" in run.err
 
 
-def test_memory_lists_frozen_weights_and_adapters() -> None:
-    options = ("--micro-batch", "1", "--zero-stage", "0", "--format", "json")
-    run = planner("memory", *SMALL, *PEFT, *options)
-    assert run.code == 0, run.err
-    (stage,) = json.loads(run.out)["stages"]
-    names = {item["name"] for item in stage["ledger"]}
-    assert {"frozen_weights", "activations.adapters.q.input"} <= names
-
-
 @pytest.mark.parametrize("format_name", ["trainer", "accelerate"])
 def test_a_folder_with_adapters_is_checked_with_them(tmp_path: Path, format_name: str) -> None:
     out = tmp_path / "run"

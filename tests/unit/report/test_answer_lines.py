@@ -13,9 +13,7 @@ from planner.answers.recipe import placed
 from planner.answers.row import row_from
 from planner.answers.rows import MemoryRow
 from planner.catalog.recipes import find_recipe
-from planner.notes import Note, NoteKind
 from planner.report.plan import placed_line, plan_document, print_answer, recipe_row, tight_line
-from planner.report.words import note_lines
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
 
@@ -82,13 +80,6 @@ def test_tight_plans_are_named() -> None:
     line = tight_line([tight, roomy, tight])
     assert line.startswith("Plans 1, 3 are tight: 1.00 GiB of HBM free (plan 1), ")
     assert line in " ".join(printed(replace(found, plans=(tight, roomy, tight))).split("\n"))
-
-
-def test_the_note_of_tight_plans_is_no_assumption() -> None:
-    note = Note(kind=NoteKind.tight, text="tight: no plan leaves the margin free")
-    (line,) = note_lines([note], assumed=False)
-    assert line.plain == "tight: no plan leaves the margin free"
-    assert note_lines([note], assumed=True) == []
 
 
 def test_a_lone_plan_that_is_not_proved_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,13 +84,3 @@ def test_offloaded_activations_have_formulas_of_their_own() -> None:
     assert memory is not None
     assert "offloaded" in formula_of(time.functions[0]).lower()
     assert "two layers' activations" in formula_of(memory.functions[0])
-
-
-def test_step_overhead_says_what_it_is_and_where_it_comes_from() -> None:
-    text = " ".join(explained("step_overhead", context_of()).split())
-    assert "traits.overheads.step_overhead_s" in text
-    assert "gradient norm" in text
-
-
-def test_large_inputs_are_shown_whole() -> None:
-    assert "450,000,000,000" in explained("tensor_parallel", context_of(), tp=2)

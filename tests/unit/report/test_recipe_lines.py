@@ -6,11 +6,11 @@ import pytest
 
 from planner.answers.base import Plan
 from planner.answers.recipe import Placed, place, recipe_strategy
-from planner.answers.show import ListedRecipe, Recipes, recipes
-from planner.catalog.recipes import COLUMNS, find_recipe
+from planner.answers.show import Recipes, recipes
+from planner.catalog.recipes import find_recipe
 from planner.cost.estimate import estimate
 from planner.query.like import priced_problem
-from planner.report.plan import placed_line, recipe_row
+from planner.report.plan import placed_line
 from planner.report.show import recipes_line
 from tools.plausibility import recipe_context
 
@@ -65,21 +65,9 @@ def test_less_free_than_the_margin_is_said(placed: Placed) -> None:
     assert tight.endswith("GiB free, less than the margin.")
 
 
-def test_other_terms_are_named(placed: Placed) -> None:
-    other = replace(RECIPE, task="sft", precision="fp8", global_batch=64)
-    assert "for 8 H100 (sft, fp8, batch 64): " in placed_line(replace(placed, recipe=other))
-
-
 def test_a_layout_that_cannot_run_has_the_reason(placed: Placed) -> None:
     line = placed_line(Placed(recipe=RECIPE, context=placed.context, problem="too wide"))
     assert line == f"{SHIPS}: not possible here: too wide."
-
-
-def test_json_has_the_same(placed: Placed) -> None:
-    found = recipe_row(placed)
-    assert (found.recipe, found.row, found.problem) == (RECIPE.recipe, 2, None)
-    assert found.peak_bytes is not None
-    assert found.peak_bytes > 0.0
 
 
 def test_the_first_line_counts_by_vendor_and_what_is_listed_only() -> None:
@@ -100,20 +88,3 @@ def test_what_is_recomputed_is_said_in_few_words() -> None:
     assert blocks.recomputed == "full, 5 layers a stage"
     layers = replace(blocks, recompute_method="layers", recompute_layers=(1, 7))
     assert layers.recomputed == "full, 2 layers"
-
-
-def test_knobs_are_named(placed: Placed) -> None:
-    knobs = replace(RECIPE, recompute="selective", recompute_modules=("mlp",), offloaded_layers=40)
-    line = placed_line(replace(placed, recipe=knobs))
-    assert "cp 2, micro-batch 1, recompute mlp, 40 layers offloaded for 8 H100" in line
-
-
-def test_a_row_of_the_list_has_every_field() -> None:
-    found = recipes((RECIPE.recipe, "h100"))
-    assert found.words == (RECIPE.recipe, "h100")
-    (row,) = found.recipes
-    assert isinstance(row, ListedRecipe)
-    assert {name: getattr(row, name) for name in COLUMNS} == {
-        name: getattr(RECIPE, name) for name in COLUMNS
-    }
-    assert (row.tp, row.node, row.needed_gpus, row.not_priced) == (1, "dgx-h100", 8, None)
