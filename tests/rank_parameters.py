@@ -13,6 +13,8 @@ import numpy as np
 
 from planner.layers.block import padded_vocab_size
 from planner.layers.parameters import (
+    ONE_PART,
+    TWO_PARTS,
     LayerKind,
     Parts,
     embedding_params,
@@ -47,20 +49,13 @@ def layer_kind(model: ModelSpec, position: int) -> LayerKind:
     if position >= model.num_layers:
         return "cross"
     letter = model.layer_pattern[position] if model.layer_pattern else "F"
-    alone: dict[str, LayerKind] = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
-    if letter in alone:
-        return alone[letter]
+    if letter in ONE_PART:
+        return ONE_PART[letter]
     is_mixture = False
     if model.moe is not None:
         after = position - model.moe.num_leading_dense_layers
         is_mixture = after >= 0 and (after + 1) % model.moe.moe_layer_step == 0
-    pairs: dict[str, tuple[LayerKind, LayerKind]] = {
-        "F": ("dense", "moe"),
-        "S": ("second_dense", "second_moe"),
-        "L": ("mixer_dense", "mixer_moe"),
-        "P": ("parallel_dense", "parallel_moe"),
-    }
-    return pairs[letter][is_mixture]
+    return TWO_PARTS[letter][is_mixture]
 
 
 def stage_layers(chunks: Sequence[int], *, vpp: int, stage: int) -> list[int]:

@@ -8,53 +8,14 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field, create_model
 
-from planner.catalog.figures import Count, Name, Positive, Strict, implausible
+from planner.catalog.figures import FIGURE_KEYS, Count, Name, Positive, Strict, implausible
 from planner.catalog.hardware_file import level_faults
 from planner.limits import MAX_GPUS, one_line
 from planner.notes import Note, NoteKind
 
 Part = Literal["accelerator", "node", "fabric"]
 # Key in a cluster file to the file and key it replaces.
-OVERRIDES: Mapping[str, str] = {
-    "hbm_gib": "accelerator.hbm_gib",
-    "hbm_gb_per_s": "accelerator.hbm_gb_per_s",
-    "fp32_tflops": "accelerator.fp32_tflops",
-    "tf32_dense_tflops": "accelerator.tf32_dense_tflops",
-    "fp16_dense_tflops": "accelerator.fp16_dense_tflops",
-    "bf16_dense_tflops": "accelerator.bf16_dense_tflops",
-    "fp8_dense_tflops": "accelerator.fp8_dense_tflops",
-    "fp4_dense_tflops": "accelerator.fp4_dense_tflops",
-    "tdp_w": "accelerator.tdp_w",
-    "memory_bound_fraction": "accelerator.memory_bound_fraction",
-    "gemm_sustained_fraction": "accelerator.gemm.sustained_fraction",
-    "attention_forward_fraction": "accelerator.attention.forward_fraction",
-    "attention_backward_fraction": "accelerator.attention.backward_fraction",
-    "attention_flash2_forward_fraction": "accelerator.attention_flash2.forward_fraction",
-    "attention_flash2_backward_fraction": "accelerator.attention_flash2.backward_fraction",
-    "collectives_at_gb_per_s_per_direction": (
-        "accelerator.collectives.measured_at_gb_per_s_per_direction"
-    ),
-    "accelerators_per_node": "node.accelerators_per_node",
-    "scale_up_domain_accelerators": "node.scale_up.domain_accelerators",
-    "scale_up_gb_per_s_per_direction": "node.scale_up.gb_per_s_per_direction",
-    "scale_up_latency_us": "node.scale_up.latency_us",
-    "scale_up_efficiency_fraction": "node.scale_up.efficiency_fraction",
-    "peer_to_peer": "node.scale_up.peer_to_peer",
-    "nics": "node.nics",
-    "nic_gbit_per_s": "node.nic_gbit_per_s",
-    "host_memory_gib": "node.host_memory_gib",
-    "host_cores": "node.host_cores",
-    "host_memory_gb_per_s": "node.host_memory_gb_per_s",
-    "host_core_gb_per_s": "node.host_core_gb_per_s",
-    "host_link_gb_per_s_per_direction": "node.host_link_gb_per_s_per_direction",
-    "nvme_tb": "node.nvme_tb",
-    "nvme_read_gb_per_s": "node.nvme_read_gb_per_s",
-    "nvme_write_gb_per_s": "node.nvme_write_gb_per_s",
-    "node_power_w": "node.power_w",
-    "usd_per_hour": "node.price.usd_per_hour",
-    "fabric_latency_us": "fabric.latency_us",
-    "fabric_efficiency_fraction": "fabric.efficiency_fraction",
-}
+OVERRIDES: Mapping[str, str] = FIGURE_KEYS["overrides"]
 WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics", "host_cores")
 
 

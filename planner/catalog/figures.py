@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from planner.documents.tree import load_own
 from planner.errors import InputError, Problem, hint
-from planner.limits import MAX_GPUS, MAX_GPUS_PER_NODE, NAME, NAME_RULE, brief
+from planner.limits import NAME, NAME_RULE, brief
 
 # How a value is known; `given`: the user's cluster file states it.
 Basis = Literal["read", "recalled", "derived", "assumed", "measured", "given"]
@@ -32,38 +33,8 @@ def _named(text: str) -> str:
 Name = Annotated[str, AfterValidator(_named)]
 FileModel = TypeVar("FileModel", bound=BaseModel)
 
-_LIMITS: Mapping[str, tuple[float, float]] = {
-    "hbm_gib": (0.1, 2000),
-    "hbm_gb_per_s": (10, 100_000),
-    "host_memory_gib": (1, 1_000_000),
-    "host_cores": (1, 100_000),
-    "launch_factor": (0.2, 20),
-    "accelerators_per_host_slot": (1, 64),
-    "tdp_w": (5, 50_000),
-    "power_w": (10, 1_000_000),
-    "compute_capability": (1, 100),
-    "min_compute_capability": (1, 100),
-    "usd_per_hour": (0.01, 100_000),
-    "accelerators_per_node": (1, MAX_GPUS_PER_NODE),
-    "domain_accelerators": (1, 100_000),
-    "nics": (1, 1024),
-    "nvlinks": (1, 1024),
-    "num_multiprocessors": (1, 4096),
-    "nic_gbit_per_s": (1, 10_000),
-    "port_gbit_per_s": (1, 10_000),
-    "ring_ports": (1, 1024),
-    "num_nodes": (1, MAX_GPUS),
-    "oversubscription": (1, 100_000),
-}
-_SUFFIX_LIMITS: Mapping[str, tuple[float, float]] = {
-    "_tflops": (1, 100_000),
-    "gb_per_s": (0.1, 100_000),
-    "gb_per_s_per_direction": (0.1, 100_000),
-    "_fraction": (0.005, 1),
-    "_factor": (0.1, 1.5),
-    "_us": (0.01, 10_000),
-    "_tb": (0.01, 10_000),
-}
+# Of keys: plausible magnitudes, and what overrides of a cluster file replace.
+FIGURE_KEYS: Mapping[str, Any] = load_own(__package__, "figure_keys.yaml")
 
 
 class Strict(BaseModel):
@@ -194,8 +165,9 @@ def implausible(key: str, value: object, is_measured: bool = False) -> str:
     """Return what is wrong with the magnitude of a figure of this key, or an empty text."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return ""
-    suffixes = (limits for suffix, limits in _SUFFIX_LIMITS.items() if key.endswith(suffix))
-    low, high = _LIMITS.get(key) or next(suffixes, (0.0, float("inf")))
+    by_end = FIGURE_KEYS["limits_by_end"].items()
+    suffixes = (limits for suffix, limits in by_end if key.endswith(suffix))
+    low, high = FIGURE_KEYS["limits"].get(key) or next(suffixes, (0.0, float("inf")))
     # what was measured has no mistyped unit, and a core of a processor is that slow
     if is_measured and key.endswith(("_tflops", "gb_per_s", "_per_direction", "_fraction")):
         low = 1e-4

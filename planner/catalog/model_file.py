@@ -4,33 +4,19 @@ Its sections are parts of a ModelSpec as they stand there.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from planner.catalog.figures import Name, Source, Strict, validate
 from planner.catalog.hf.expressions import value_of
 from planner.documents.tree import load_own
 from planner.errors import Problem
-from planner.limits import MAX_LAYERS, MAX_PARAMETERS, MAX_SEQ_LEN
-from planner.spec.model import (
-    Architecture,
-    Biases,
-    Layers,
-    LayersOrNone,
-    MixerSpec,
-    MlaSpec,
-    MoeSpec,
-    Norm,
-    Position,
-    SecondAttentionSpec,
-    Tokens,
-    Width,
-    WidthOrNone,
-)
+from planner.limits import MAX_PARAMETERS
+from planner.spec.model import Biases, Layers, ModelSpec, Tokens, Width
 
 Parameters = Annotated[int, Field(gt=0, le=MAX_PARAMETERS)]
-Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick-gelu-clamped"]
 
 
 class ExtraParams(Strict):
@@ -49,12 +35,11 @@ class Provenance(Strict):
     sources: tuple[Source, ...] = Field(default=(), strict=False)
 
 
-class ModelFile(Strict):
-    """One model. What is left out takes the default given in :mod:`planner.catalog.models`."""
+class ModelKeys(Strict):
+    """Keys of a model file that are unlike those of a ModelSpec, or that it needs."""
 
     name: Name | None = None
     family: Name | Literal[""] = ""
-    architecture: Architecture = "decoder"
     num_layers: Layers
     num_decoder_layers: Layers | None = None
     hidden_size: Width
@@ -62,38 +47,9 @@ class ModelFile(Strict):
     num_kv_heads: Width | None = None
     head_dim: Width | None = None
     ffn_size: Width | None = None
-    gated_mlp: bool = False
-    activation: Activation = "gelu"
-    vocab_size: WidthOrNone
-    max_seq_len: Tokens
-    tied_embeddings: bool = False
     biases: Biases = Biases()
-    norm: Norm = "layernorm"
-    norms_per_layer: Annotated[int, Field(ge=0, le=4)] = 2
-    final_norm: bool = True
-    qk_norm: Literal["none", "head", "full"] = "none"
-    parallel_block: bool = False
-    position: Position = "rope"
-    scaled_rotary: bool = False
-    rotary_base: Annotated[float, Field(ge=0)] = 0.0
-    rotary_factor: Annotated[float, Field(ge=1)] = 1.0
-    norm_eps: Annotated[float, Field(ge=0, lt=1)] = 0.0
     num_learned_positions: Tokens | None = None
-    sliding_window: Annotated[int, Field(ge=0, le=MAX_SEQ_LEN)] = 0
-    full_attention_step: LayersOrNone = 0
-    moe: MoeSpec | None = None
-    mla: MlaSpec | None = None
-    mixer: MixerSpec | None = None
-    layer_pattern: Annotated[str, Field(pattern=r"^[FSLPM*E-]*$", max_length=MAX_LAYERS)] = ""
-    second_attention: SecondAttentionSpec | None = None
-    value_head_dim: WidthOrNone = 0
-    values_are_keys: bool = False
-    gated_attention: bool = False
-    gated_heads: bool = False
-    embedding_norm: bool = False
     special_blocks: Name | Literal[""] = ""
-    mtp_pattern: Annotated[str, Field(pattern=r"^[FLM*E-]*$", max_length=MAX_LAYERS)] = ""
-    num_mtp_layers: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
     extra_params: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     extra_params_per_layer: tuple[ExtraParams, ...] = Field(default=(), strict=False)
     left_out: tuple[ExtraParams, ...] = Field(default=(), strict=False)
@@ -102,6 +58,15 @@ class ModelFile(Strict):
     params_published_b: Annotated[float, Field(gt=0)] | None = None
     params_active_published_b: Annotated[float, Field(gt=0)] | None = None
     provenance: Provenance | None = None
+
+
+# What is left out takes the default given in :mod:`planner.catalog.models`.
+_AS_IN_SPEC: dict[str, Any] = {
+    field.name: (field.type, ... if field.default is MISSING else field.default)
+    for field in fields(ModelSpec)
+    if field.name not in ModelKeys.model_fields
+}
+ModelFile: type[ModelKeys] = create_model("ModelFile", __base__=ModelKeys, **_AS_IN_SPEC)
 
 
 def refused(key: str, what: str, given: object, allowed: object, where: str = "") -> Problem:
@@ -134,6 +99,6 @@ def broken_rules(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
             yield refused(rule["key"], what, given, allowed, where)
 
 
-def read_model(raw: Mapping[str, Any], where: str) -> ModelFile:
+def read_model(raw: Mapping[str, Any], where: str) -> ModelKeys:
     """Return what a model file holds; raises InputError with every problem of it."""
     return validate(ModelFile, raw, where, broken_rules(raw, where))

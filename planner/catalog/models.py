@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.catalog import list_models, models_dir
-from planner.catalog.model_file import ModelFile, read_model
+from planner.catalog.model_file import ModelKeys, read_model
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import InputError, did_you_mean
@@ -29,6 +29,7 @@ _CONFIG_SUFFIX = ".json"
 _SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
 # The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b; 7b1 is 7b.
 _SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])[0-9]?(?![a-z0-9])")
+Named = TypeVar("Named")
 _ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
 
 
@@ -38,7 +39,7 @@ class ModelDetails:
 
     spec: ModelSpec
     path: Path
-    file: ModelFile
+    file: ModelKeys
     notes: tuple[str, ...] = ()  # how a config of another program was understood
     left_out: tuple[str, ...] = ()  # parts of the checkpoint, with their sizes
 
@@ -49,7 +50,8 @@ def model_file(name: str) -> Path:
     if Path(name).name == name and is_file(path):
         return path
     if missing := _missing_layers(name):
-        message = f"the catalog cannot express its layers: {missing} are not modelled"
+        message = f"the catalog cannot express its layers: {missing['layers']} are not modelled"
+        message += f"; {_nearest_in_size(missing['billions'], is_mixture=missing['is_mixture'])}"
     else:
         message = f"unknown model {name!r}; {_known_instead(name)}"
     raise InputError.single("models", name, message)
@@ -69,11 +71,16 @@ def _known_instead(name: str) -> str:
         return hint
     if size is None:
         return f"{len(sizes)} are known; `planner show models` lists them"
-    # Of a mixture the nearest mixture, of others whatever is nearest.
+    return _nearest_in_size(size, is_mixture=bool(_ACTIVE.search(name.lower())))
+
+
+def _nearest_in_size(billions: float, *, is_mixture: bool) -> str:
+    """The model of the nearest size, of a mixture the nearest mixture."""
+    files = {name: load_trusted(models_dir() / f"{name}.yaml") for name in list_models()}
     distance = {
-        known: abs(math.log(billions / size))
-        for known, billions in sizes.items()
-        if billions and (_ACTIVE.search(known) or not _ACTIVE.search(name.lower()))
+        name: abs(math.log(file["params_expected"] / 1e9 / billions))
+        for name, file in files.items()
+        if "moe" in file or not is_mixture
     }
     return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
 
@@ -170,13 +177,13 @@ def _is_hub_name(argument: str) -> bool:
     return len(parts) <= 2 and all(parts) and parts[0] not in (".", "..", "~")
 
 
-def to_spec(file: ModelFile, name: str) -> ModelSpec:
+def to_spec(file: ModelKeys, name: str) -> ModelSpec:
     """Return the model of a file, what is left out filled in."""
-    names = {field.name for field in fields(ModelSpec)} & ModelFile.model_fields.keys()
-    same: dict[str, Any] = {each: getattr(file, each) for each in names}
-    is_pair = file.architecture == "encoder-decoder"
-    num_learned = file.num_learned_positions or file.max_seq_len
-    head_dim, mla, moe = file.hidden_size // file.num_heads, file.mla, file.moe
+    given = vars(file)
+    same = {each.name: given[each.name] for each in fields(ModelSpec)}
+    is_pair = given["architecture"] == "encoder-decoder"
+    num_learned = file.num_learned_positions or given["max_seq_len"]
+    head_dim, mla, moe = file.hidden_size // file.num_heads, given["mla"], given["moe"]
     if mla:
         head_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim
     if moe and not moe.shared_ffn_size:
@@ -187,7 +194,7 @@ def to_spec(file: ModelFile, name: str) -> ModelSpec:
         "num_kv_heads": file.num_kv_heads or file.num_heads,
         "head_dim": file.head_dim or head_dim,
         "ffn_size": file.ffn_size or 4 * file.hidden_size,
-        "num_learned_positions": num_learned if file.position == "learned" else 0,
+        "num_learned_positions": num_learned if given["position"] == "learned" else 0,
         "moe": moe,
         "extra_params": sum(extra.count for extra in file.extra_params),
         "extra_params_per_layer": sum(extra.count for extra in file.extra_params_per_layer),
@@ -204,7 +211,7 @@ def catalog_name(name: str) -> str | None:
     return _meant_by(name, _spellings())
 
 
-def _meant_by(name: str, known: Mapping[str, str]) -> str | None:
+def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
     """What a name means among these, by its spelling without owner and endings."""
     # of a checkpoint's training and date, which leave the architecture as it is
     ending = "-(instruct|chat|base|hf|it|sft|dpo|v[01]\\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
@@ -218,9 +225,9 @@ def _meant_by(name: str, known: Mapping[str, str]) -> str | None:
 
 
 @cache
-def _named(file: str) -> Mapping[str, str]:
+def _named(file: str) -> Mapping[str, Any]:
     """What one of the catalog's files of names says, by plain names."""
-    named: Mapping[str, str] = load_trusted(models_dir() / "names" / file)
+    named: Mapping[str, Any] = load_trusted(models_dir() / "names" / file)
     return {plain(name): said for name, said in named.items()}
 
 
@@ -230,8 +237,8 @@ def _spellings() -> Mapping[str, str]:
     return {**own, **_named("hugging_face.yaml")}
 
 
-def _missing_layers(name: str) -> str | None:
-    """What is not modelled of the layers of a model that is known by name alone."""
+def _missing_layers(name: str) -> Mapping[str, Any] | None:
+    """What is not modelled of the layers of a model that is known by name alone, and its size."""
     return _meant_by(name, _named("not_modelled.yaml"))
 
 

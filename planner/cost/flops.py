@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from planner.cost.kernels import peak_flops_per_s, usual_precision
-from planner.layers.attention import selected_keys
+from planner.layers.attention import latent_keys, mean_keys
 from planner.layers.block import layer_groups, mtp_blocks
 from planner.layers.op import LayerShape
-from planner.layers.parameters import SECOND, WITH_ATTENTION
+from planner.layers.parameters import LETTERS, WITH_ATTENTION
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import JobSpec
 from planner.spec.model import ModelSpec
@@ -52,8 +52,10 @@ def seen_fraction(model: ModelSpec, seq_len: float) -> float:
     """
     if model.architecture != "decoder":
         return 1.0
-    if model.mla and model.mla.indexer:
-        return float(selected_keys(model.mla.indexer, seq_len)) / seq_len
+    if model.mla and model.mla.stays_latent:
+        return float(latent_keys(model, model.mla, seq_len)) / seq_len
+    if model.indexer:
+        return float(mean_keys(model.indexer.top_k, seq_len)) / seq_len
     window = min(model.sliding_window, seq_len) / seq_len
     windowed = window * (1.0 - 0.5 * window)
     return 0.5 * (1.0 - model.windowed_share) + windowed * model.windowed_share
@@ -97,8 +99,8 @@ def model_flops_per_iteration(
         if group.name not in WITH_ATTENTION:
             continue
         is_cross = group.name == "cross"
-        own = model.with_attention(is_second=group.name in SECOND)
-        square = number * 2.0 * (own.query_size + own.value_size)
+        own = model.with_attention(LETTERS.get(group.name, "F"))
+        square = number * 2.0 * (own.query_size + own.value_size) * (1 + (group.name == "double"))
         total += square * (1.0 + is_cross)
         seen += square * (1.5 if is_cross else seen_fraction(own, job.attended_tokens))
     passes = 3.0 * job.tokens_per_iteration / job.seq_len

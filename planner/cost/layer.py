@@ -244,7 +244,7 @@ def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
     timed = timed_shape(shape, job)
     passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), setting)
     wide = shape.element_bytes * stream_width(traits.kernels.widens_stream)
-    boundary = shape.num_tokens * model.hidden_size * wide / shape.sp
+    boundary = shape.num_tokens * model.stream_size * wide / shape.sp
     last = head_op(model, shape, traits)
     behind = block_kinds(kinds)
     leading = tuple(kind for kind in kinds if kind.num_leading)

@@ -205,7 +205,7 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     ]
     shape = layer_shape(subject.columns, subject.context.job)
     tokens = float(shape.num_tokens[0])
-    hidden = subject.context.model.hidden_size
+    hidden = subject.context.model.stream_size
     inputs = float(subject.counts[FULL, 0, stage]) * flight
     items.append(
         LedgerItem(

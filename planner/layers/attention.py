@@ -1,6 +1,7 @@
 """Self-attention as Ops: norm, qkv projection (or its low-rank form), core, output projection.
 
-DeepSeek's sparse attention besides: an indexer that chooses keys, latent attention over those.
+DeepSeek's sparse attention besides: an indexer that chooses keys, latent attention over those, and
+over keys pooled of several tokens; hyper-connections in place of residuals.
 """
 
 from dataclasses import replace
@@ -18,8 +19,9 @@ from planner.layers.op import (
     Op,
     linear,
 )
-from planner.layers.parameters import attention_params, norm_params
+from planner.layers.parameters import attention_params, indexer_params, norm_params
 from planner.layers.saved import local_kv_size, saved_by
+from planner.limits import MAX_SEQ_LEN
 from planner.spec.items import SHAPE, item
 from planner.spec.model import IndexerSpec, MlaSpec, ModelSpec
 from planner.spec.traits import KernelTraits
@@ -52,7 +54,7 @@ def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits
     elements = shape.num_tokens * model.hidden_size / shape.sp * shape.wideness
     return Op(
         name=name,
-        params=norm_params(model)["norms"].total / 2.0,
+        params=norm_params(model).total / 2.0,
         forward_bytes=elements * traits.block_forward_bytes / 2.0,
         backward_bytes=elements * traits.block_backward_bytes / 2.0,
         saved=saved_by(
@@ -124,6 +126,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     width = (model.query_size + model.kv_size + model.projected_value_size) / shape.tp + gate
     turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
     tokens = shape.num_tokens
+    parts = attention_params(model, shape.tp)
     saved = saved_by("qkv", "qkv", model, shape, traits)
     if model.qk_norm != "none":
         saved += saved_by("qkv", "qk_norm", model, shape, traits)
@@ -132,8 +135,7 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     return (
         Op(
             name="qkv",
-            params=attention_params(model, shape.tp)["qkv"].total
-            + norm_params(model)["qk_norm"].total,
+            params=parts["qkv"].total + parts["query_norm"].total + parts["key_norm"].total,
             gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
             forward_bytes=tokens
             * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_forward_bytes),
@@ -165,13 +167,13 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         linear("query_down", tokens, ZERO + rank, hidden, parts["query_down"]),
         Op(
             name="query_norm",
-            params=ZERO + rank,
+            params=parts["query_down_norm"],
             saved=saved_by("query_norm", "mla_query", model, shape, traits),
         ),
     )
     width = heads * (2.0 * qk_dim + mla.v_head_dim)
     expanded = saved_by("kv_up", "mla_qkv", model, shape, traits, widths={"kv": heads * qk_dim})
-    if mla.indexer:  # keys and values stay latent
+    if mla.stays_latent:
         expanded = tuple(tensor for tensor in expanded if tensor.name == "kv_up.query")
     return (
         *(query_down if mla.q_lora_rank else ()),
@@ -179,7 +181,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
         linear("kv_down", tokens, ZERO + kv_rank + mla.qk_rope_head_dim, hidden, parts["kv_down"]),
         Op(
             name="kv_norm",
-            params=ZERO + kv_rank,
+            params=parts["kv_down_norm"],
             saved=saved_by("kv_norm", "mla_kv", model, shape, traits),
         ),
         Op(
@@ -188,7 +190,7 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             gemms=(
                 Gemm(
                     m=tokens,
-                    n=heads * (mla.qk_nope_head_dim + mla.v_head_dim),
+                    n=heads * (mla.qk_nope_head_dim + mla.v_head_dim) * (not mla.output_groups),
                     k=ZERO + kv_rank,
                     follows_norm=True,
                 ),
@@ -216,6 +218,9 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     heads = model.num_heads / shape.tp
     tokens, seq_len = shape.num_tokens, shape.seq_len
     document = np.minimum(seq_len, shape.document_tokens)
+    causal = np.asarray(0.5 if model.architecture == "decoder" else 1.0)
+    if model.indexer:
+        causal = mean_keys(model.indexer.top_k, document) / document
     value_dim = float(model.value_dim)
     keys_and_values = 2.0 * tokens * local_kv_size(model, shape.tp)
     kv_bytes = keys_and_values * shape.element_bytes * shape.cp
@@ -231,7 +236,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
                 kernel=traits.attention,
                 quantised=cast if traits.attention_in_8_bit else None,
                 square_flops=2.0 * tokens * document * heads * (model.head_dim + value_dim),
-                causal_fraction=0.5 if model.architecture == "decoder" else 1.0,
+                causal_fraction=causal,
                 seq_len=document,
                 head_dim=(model.head_dim + value_dim) / 2.0,
                 num_tiles=heads * tokens / ATTENTION_BLOCK,
@@ -259,68 +264,95 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     )
 
 
-def selected_keys(indexer: IndexerSpec, seq_len: Array | float) -> Array:
+def mean_keys(most: float, seq_len: Array | float) -> Array:
     """Mean keys that a causal query sees: ``k - k(k-1)/2s``, of shorter sequences half of all.
 
     The first k queries see all before them, the others k. Source: DeepSeek-V3.2, arXiv 2512.02556,
     section 2.1.
     """
-    chosen = float(indexer.top_k)
-    long = chosen - chosen * (chosen - 1.0) / (2.0 * np.asarray(seq_len))
-    return np.where(np.asarray(seq_len) > chosen, long, np.asarray(seq_len) / 2.0)
+    long = most - most * (most - 1.0) / (2.0 * np.asarray(seq_len))
+    return np.where(np.asarray(seq_len) > most, long, np.asarray(seq_len) / 2.0)
 
 
-@item("memory.activations.indexer", inputs=(*SHAPE, "model.mla"))
+def latent_keys(model: ModelSpec, mla: MlaSpec, seq_len: Array | float) -> Array:
+    """Mean latent keys that a query sees: the chosen ones, or a window and pooled entries besides.
+
+    Of entries of r tokens a query sees one for every r before it, at most as many as its indexer
+    chooses. Source: as :func:`mean_keys`; transformers modeling_deepseek_v4.py.
+    """
+    chosen = mla.indexer.top_k if mla.indexer else MAX_SEQ_LEN
+    if not mla.output_groups:
+        return mean_keys(chosen, seq_len)
+    window, ratio = mean_keys(model.sliding_window, seq_len), mla.ratio
+    return window + (mean_keys(chosen * ratio, seq_len) / ratio if ratio else 0.0)
+
+
+@item("memory.activations.indexer", inputs=(*SHAPE, "model.mla", "model.indexer"))
 def indexer_op(
-    model: ModelSpec, mla: MlaSpec, indexer: IndexerSpec, shape: LayerShape, traits: KernelTraits
+    model: ModelSpec, indexer: IndexerSpec, shape: LayerShape, traits: KernelTraits
 ) -> Op:
     """Projections and scores of the indexer, whole on every tp rank.
 
-    FLOPs: ``2(r·i·j + d·j + d·i)`` per token for i heads of j, and scores ``2·i·j`` with every key
-    before: what is left of the square. Kept: its queries, key and weights. Excludes the choice of
-    the top k, and that training it needs no gradient of its input. Source: Megatron-Core
+    FLOPs: those of its matrices, and scores ``2·i·j`` of i heads of j with every key, or pooled
+    entry, before: what is left of the square. Kept: its queries, keys and weights. Excludes the
+    choice of the top k, and that training it needs no gradient of its input. Source: Megatron-Core
     transformer/experimental_attention_variant/dsa.py.
     """
     tokens, document = shape.num_tokens, np.minimum(shape.seq_len, shape.document_tokens)
-    size = float(indexer.num_heads * indexer.head_dim)
-    parts = attention_params(model, shape.tp)
-    own = sum(part.total for name, part in parts.items() if name.startswith("indexer"))
+    size, ratio = float(indexer.num_heads * indexer.head_dim), model.mla.ratio if model.mla else 0
+    parts = indexer_params(model)
+    own = [part for name, part in parts.items() if name != "indexer_vectors" and part.rows]
     return Op(
         name="indexer",
-        params=ZERO + own + 2.0 * indexer.head_dim,
-        gemms=(
-            Gemm(m=tokens, n=ZERO + size, k=ZERO + mla.q_lora_rank),
-            Gemm(m=tokens, n=ZERO + indexer.head_dim, k=ZERO + model.hidden_size),
-            Gemm(m=tokens, n=ZERO + indexer.num_heads, k=ZERO + model.hidden_size),
-        ),
+        params=ZERO + sum(part.total for part in parts.values()),
+        gemms=tuple(Gemm(m=tokens, n=ZERO + part.rows, k=ZERO + part.columns) for part in own),
         attention=FlashAttention(
             kernel=traits.flash_kernel,
-            square_flops=2.0 * tokens * document * size,
+            square_flops=2.0 * tokens * document * size / (ratio or 1),
             causal_fraction=0.5,
             seq_len=document,
             head_dim=float(indexer.head_dim),
             num_tiles=indexer.num_heads * tokens / ATTENTION_BLOCK,
             rate_fraction=traits.attention_rate_fraction,
         ),
-        saved=(shape.kept("indexer.kept", ZERO + size + indexer.head_dim + indexer.num_heads),),
+        saved=(shape.kept("indexer.kept", ZERO + sum(float(part.rows) for part in own)),),
     )
 
 
-def sparse_core_op(
-    model: ModelSpec, mla: MlaSpec, indexer: IndexerSpec, shape: LayerShape, traits: KernelTraits
-) -> Op:
-    """Attention over the chosen keys, in the width of the latent vectors (absorbed).
+@item("memory.activations.compressor", inputs=(*SHAPE, "model.mla"))
+def compressor_op(model: ModelSpec, shape: LayerShape) -> Op:
+    """Entries that stand for several tokens each: means of their keys by gates of their own.
 
-    FLOPs: ``2·a·keys ((c + p) + c)`` per token, keys as in :func:`selected_keys`. Kept: absorbed
+    Kept: keys and gates, w·c each (:func:`parameters.latent_attention_params`). Whole on every tp
+    rank. Source: DeepSeek-V4, section 2.3; transformers modeling_deepseek_v4.py.
+    """
+    parts = attention_params(model)
+    part = parts["compressor"]
+    rows = float(part.rows)
+    moved = shape.num_tokens * rows * shape.element_bytes
+    return Op(
+        name="compressor",
+        params=ZERO + part.total + parts["compressor_vectors"].total,
+        gemms=(Gemm(m=shape.num_tokens, n=ZERO + rows, k=ZERO + model.hidden_size),),
+        forward_bytes=moved,
+        backward_bytes=2.0 * moved,
+        saved=(shape.kept("compressor.kept", ZERO + rows),),
+    )
+
+
+def sparse_core_op(model: ModelSpec, mla: MlaSpec, shape: LayerShape, traits: KernelTraits) -> Op:
+    """Attention over latent keys, in their width (absorbed).
+
+    FLOPs: ``2·a·keys ((c + p) + c)`` per token, keys as in :func:`latent_keys`. Kept: absorbed
     queries a(c + p), outputs a·c, and the choice. Under cp the latent keys of all ranks are
     gathered. Source: as :func:`indexer_op`; arXiv 2405.04434, section 2.1.2 for absorption.
     """
     tokens, heads = shape.num_tokens, model.num_heads / shape.tp
-    keys = selected_keys(indexer, np.minimum(shape.seq_len, shape.document_tokens))
+    keys = latent_keys(model, mla, np.minimum(shape.seq_len, shape.document_tokens))
     wide = float(mla.kv_lora_rank + mla.qk_rope_head_dim)
     latent = tokens * wide * shape.element_bytes * shape.cp * (shape.cp > 1)
     gather = Comm(collective="all_gather", axis="cp", num_bytes=latent)
-    chosen = shape.kept("attention_core.chosen", ZERO + indexer.top_k)
+    chosen = shape.kept("attention_core.chosen", ZERO + (mla.indexer.top_k if mla.indexer else 0))
     return Op(
         name="attention_core",
         attention=FlashAttention(
@@ -342,17 +374,17 @@ def sparse_core_op(
 
 @item("memory.activations.attention_output", inputs=SHAPE)
 def output_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
-    """Row-parallel output projection; keeps the table's ``attention_output`` section."""
+    """Row-parallel output projection; keeps the table's ``attention_output`` section.
+
+    DeepSeek-V4 projects groups of heads first, each to its rank.
+    """
+    parts, tokens = attention_params(model, shape.tp), shape.num_tokens
+    names = ("output_groups", "attention_output")
+    own = [part for name in names if (part := parts.get(name)) and part.rows.any()]
     return Op(
         name="attention_output",
-        params=attention_params(model, shape.tp)["attention_output"].total,
-        gemms=(
-            Gemm(
-                m=shape.num_tokens,
-                n=ZERO + model.hidden_size,
-                k=model.value_size / shape.tp,
-            ),
-        ),
+        params=ZERO + sum(part.total for part in own),
+        gemms=tuple(Gemm(m=tokens, n=ZERO + part.rows, k=ZERO + part.columns) for part in own),
         saved=saved_by("attention_output", "attention_output", model, shape, traits),
         comms=tp_exit_comms(model, shape),
     )
@@ -380,11 +412,13 @@ def head_gates_op(model: ModelSpec, shape: LayerShape) -> Op:
 
 def attention_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Self-attention of one layer as Ops, in execution order."""
-    cores: tuple[Op, ...] = (core_op(model, shape, traits),)
-    if model.mla and (indexer := model.mla.indexer):
-        cores = (sparse_core_op(model, model.mla, indexer, shape, traits),)
-        if indexer.num_heads:  # else the keys are those that a layer before has chosen
-            cores = (indexer_op(model, model.mla, indexer, shape, traits), *cores)
+    mla, indexer = model.mla, model.chooser
+    cores = [core_op(model, shape, traits)]
+    if mla and mla.stays_latent:
+        cores = [sparse_core_op(model, mla, shape, traits)]
+        cores = [compressor_op(model, shape), *cores] if mla.ratio else cores
+    if indexer and indexer.num_heads:  # else the keys are those that a layer before has chosen
+        cores = [indexer_op(model, indexer, shape, traits), *cores]
     return (
         norm_op("attention_norm", model, shape, traits),
         *(mla_ops if model.mla else qkv_ops)(model, shape, traits),

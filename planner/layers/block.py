@@ -25,8 +25,9 @@ from planner.layers.op import (
     waited_for,
 )
 from planner.layers.parameters import (
+    LETTERS,
     ONE_PART,
-    SECOND,
+    TWO_PARTS,
     WITH_ATTENTION,
     WITH_EXPERTS,
     WITH_MIXER,
@@ -37,6 +38,7 @@ from planner.layers.parameters import (
     layer_kind,
     mlp_params,
     mtp_params,
+    stream_params,
 )
 from planner.layers.saved import saved_by, with_selective_policy, without_last_gemm
 from planner.spec.items import SHAPE, item
@@ -85,17 +87,21 @@ def layer_groups(
     for kind, num_layers in layer_counts(model).items():
         if not num_layers:
             continue
-        own = model.with_attention(is_second=kind in SECOND)
+        own = model.with_attention(LETTERS.get(kind, "F"))
         ops: tuple[Op, ...] = attention_ops(own, shape, kernels) if kind in WITH_ATTENTION else ()
         if kind in WITH_MIXER and model.mixer:
             mixer = mixer_ops(model, model.mixer, shape, kernels)
             ops += mixer[1:] if ops else mixer  # side by side both read the same norm
         if kind == "cross":
             ops += cross_attention_ops(model, shape, kernels)
+        second = (*ops, norm, *mlp) if kind == "double" else ()
         if kind in WITH_EXPERTS:
             ops += (norm, *moe_ops(model, shape, kernels))
         if kind in WITH_MLP:
-            ops += (norm, *mlp)
+            ops += (norm, *mlp)[kind == "double" :]  # beside a mixture both read the same norm
+        ops += second
+        if model.num_streams > 1:
+            ops += (streams_op(model, shape),)
         ops += (Op(name="extra", params=ZERO + float(model.extra_params_per_layer)),)
         ops = with_selective_policy(ops, own, shape, traits.recompute)
         if not traits.training.is_frozen:  # adapters run behind the product they stand beside
@@ -121,6 +127,28 @@ def layer_groups(
             )
         )
     return tuple(groups)
+
+
+@item("memory.activations.streams", inputs=(*SHAPE, "model.num_streams"))
+def streams_op(model: ModelSpec, shape: LayerShape) -> Op:
+    """Hyper-connections before attention and before the feed-forward part, of n streams.
+
+    Each has a product of (n² + 2n) x n·h, whole on every tp rank. Elements moved: n·h read for the
+    product, n·h and h where streams are joined to one, 2n·h and h where they are mixed and that
+    one's result added. Kept: the streams, and the result. Excludes the Sinkhorn iterations on n x n
+    numbers per token. Source: arXiv 2512.24880, section 4; transformers modeling_deepseek_v4.py.
+    """
+    tokens, wide = shape.num_tokens / shape.sp, float(model.stream_size)
+    part = stream_params(model)
+    moved = tokens * 2.0 * (4.0 * wide + 2.0 * model.hidden_size) * shape.element_bytes
+    return Op(
+        name="streams",
+        params=ZERO + part.total,
+        gemms=(Gemm(m=tokens, n=ZERO + part.rows, k=ZERO + wide),),
+        forward_bytes=moved,
+        backward_bytes=2.0 * moved,
+        saved=(shape.kept("streams.kept", 2.0 * (wide + model.hidden_size) / shape.sp),),
+    )
 
 
 def cross_attention_ops(
@@ -260,7 +288,8 @@ def mtp_blocks(
     """
     if not model.mtp_pattern:
         return 1, block_kinds(kinds)
-    named: list[str] = [ONE_PART[letter] for letter in model.mtp_pattern]
+    two = {letter: kinds[model.moe is not None] for letter, kinds in TWO_PARTS.items()}
+    named = [(ONE_PART | two)[letter] for letter in model.mtp_pattern]
     own = (replace(kind, num_layers=named.count(kind.name), num_leading=0) for kind in kinds)
     return len(named), tuple(kind for kind in own if kind.num_layers)
 

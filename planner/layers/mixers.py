@@ -15,7 +15,11 @@ from planner.spec.traits import KernelTraits
 # kernels, forward: 16.5 TFLOP/s at 131,072 tokens of 8 heads (its pull request 50, where its own
 # gated kernel has twice that) and 106 on an H100 at 8,192 tokens of 128 heads (vllm-project/vllm
 # pull request 27299), beside 190 (A100) and 341; between the two. Plausible from a half to twice.
+# Mamba-1 has no products: an exponential per channel and state, of which an SM computes 16 in a
+# clock (CUDA C++ programming guide, arithmetic instructions), 9 FLOPs each, beside 1,250 of
+# FlashAttention-2 on an A100 and 1,410 on an H100.
 SCAN_RATE_FRACTION: Mapping[MixerKind, float] = {
+    "mamba1": 0.11,
     "mamba2": 0.14,
     "gated_delta_net": 0.25,
     "kimi_delta": 0.25,
@@ -26,7 +30,8 @@ SCAN_RATE_FRACTION: Mapping[MixerKind, float] = {
 def scan_flops_per_token(mixer: MixerSpec) -> float:
     """Forward FLOPs of the chunked scan per token, useful or not (chunks are computed whole).
 
-    With chunks of Q, H heads of P, G key heads of N: Mamba-2 ``2Q(GN + HP) + 4N·HP`` (C·Bᵀ, its
+    With chunks of Q, H heads of P, G key heads of N: Mamba-1 ``9N·HP`` (arXiv 2312.00752, section
+    3.3; no chunks), Mamba-2 ``2Q(GN + HP) + 4N·HP`` (C·Bᵀ, its
     product with x, chunk states and their output; arXiv 2405.21060, section 6). Delta rules
     ``H (2Q(3N + 2P) + 6NP + Q²)`` (k·kᵀ, the two factors of the triangular inverse, q·kᵀ and its
     product with v; arXiv 2412.06464, section 3.3). Lightning ``H (4QP + 4P²)`` (arXiv 2501.08313,
@@ -34,6 +39,8 @@ def scan_flops_per_token(mixer: MixerSpec) -> float:
     """
     heads, width, key = mixer.num_heads, mixer.head_dim, mixer.key_dim
     chunk = mixer.chunk_size
+    if mixer.kind == "mamba1":
+        return 9.0 * key * mixer.value_size
     if mixer.kind == "mamba2":
         return 2.0 * chunk * (mixer.key_size + mixer.value_size) + 4.0 * key * mixer.value_size
     if mixer.kind == "lightning":
@@ -44,7 +51,10 @@ def scan_flops_per_token(mixer: MixerSpec) -> float:
 def kept_elements(mixer: MixerSpec) -> float:
     """16-bit elements per token that the mixer keeps for backward, beside its input.
 
-    Mamba-2: the projection's output, the scan's output before and behind the gate, and where a
+    Mamba-1 (Jamba): the projection's output, the convolution's, the time step, output before and
+    behind the gate, and the second projection's output before and behind its norms
+    (selective_scan_interface.py of mamba_ssm; transformers modeling_jamba.py). Mamba-2: the
+    projection's output, the scan's output before and behind the gate, and where a
     norm follows the input of the output projection (save_for_backward of
     MambaSplitConv1dScanCombinedFn in mamba_ssm ops/triton/ssd_combined.py; the norm and projection
     of Megatron-Core ssm/mamba_mixer.py).
@@ -57,6 +67,8 @@ def kept_elements(mixer: MixerSpec) -> float:
     values, keys, heads = mixer.value_size, mixer.key_size, mixer.num_heads
     if mixer.kind == "lightning":
         return 6.0 * values
+    if mixer.kind == "mamba1":
+        return 6.0 * values + 2.0 * (mixer.time_rank + 2.0 * mixer.key_dim)
     if mixer.kind == "mamba2":
         return 2.0 * values + 2.0 * keys + heads + (2.0 + mixer.gated_norm) * values
     gates = 6.0 * heads
@@ -85,9 +97,8 @@ def mixer_ops(
     tokens, hidden = shape.num_tokens, ZERO + model.hidden_size
     parts = mixer_params(model, shape.tp)
     values = mixer.value_size / shape.tp
-    channels = (mixer.value_size + 2.0 * mixer.key_size) / shape.tp
-    rows = parts["mixer_in"].total / model.hidden_size
-    gates = parts["mixer_gates"].total / mixer.head_dim
+    channels = mixer.num_channels / shape.tp
+    rows, gates = parts["mixer_in"].total / model.hidden_size, parts["mixer_gates"]
     exchange = Comm(
         collective="all_to_all",
         axis="cp",
@@ -100,10 +111,10 @@ def mixer_ops(
         norm_op("attention_norm", model, shape, traits),
         Op(
             name="mixer_in",
-            params=parts["mixer_in"].total + parts["mixer_gates"].total,
+            params=parts["mixer_in"].total + gates.total,
             gemms=(
                 Gemm(m=tokens, n=rows, k=hidden, follows_norm=True),
-                *((Gemm(m=tokens, n=gates, k=ZERO + mixer.head_dim),) if gates.any() else ()),
+                *((Gemm(m=tokens, n=gates.rows, k=gates.columns),) if gates.columns else ()),
             ),
             comms=tp_entry_comms(model, shape),
         ),

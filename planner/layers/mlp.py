@@ -93,7 +93,7 @@ def expert_split_comms(
     """
     split = shape.etp > 1
     if traits.gathers_expert_pairs:
-        pairs = shape.num_tokens * moe.top_k * shape.expert_share * split
+        pairs = shape.num_tokens * moe.mean_experts * shape.expert_share * split
         elements = kept_token_fraction(shape, traits) * pairs * model.expert_hidden_size
         num_bytes = elements * shape.element_bytes
         gather = (Comm(collective="all_gather", axis="etp", num_bytes=num_bytes),)
@@ -119,13 +119,13 @@ def exchange_op(
     busiest rank, which receives :func:`kept_token_fraction` of that. Each way has half of
     :func:`sorting_traffic`.
     """
-    pairs = shape.num_tokens / shape.sp * moe.top_k
+    pairs = shape.num_tokens / shape.sp * moe.mean_experts
     num_bytes = pairs * model.expert_hidden_size * shape.element_bytes
     exchange = Comm(
         collective="all_to_all",
         axis="ep",
         num_bytes=num_bytes * (shape.ep > 1) * kept_token_fraction(shape, traits),
-        copies_per_token=float(moe.top_k) if traits.deduplicated_dispatch else 1.0,
+        copies_per_token=moe.mean_experts if traits.deduplicated_dispatch else 1.0,
     )
     elements = num_bytes / shape.element_bytes
     forward_bytes, backward_bytes = sorting_traffic(shape, traits)
@@ -196,7 +196,12 @@ def expert_ops(
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
-    pairs = shape.num_tokens * moe.top_k * shape.expert_share * kept_token_fraction(shape, traits)
+    pairs = (
+        shape.num_tokens
+        * moe.mean_experts
+        * shape.expert_share
+        * kept_token_fraction(shape, traits)
+    )
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.expert_hidden_size
 
@@ -234,24 +239,12 @@ def expert_ops(
     )
 
 
-def _latent_ops(
-    model: ModelSpec, moe: MoeSpec, shape: LayerShape
-) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """Projections to the width of routed experts and back, whole on every tp rank.
-
-    Source: Megatron-Core ``--moe-latent-size``. Their inputs are kept with the norm and the
-    experts' outputs.
-    """
-    params = moe_params(model)["latent"].total / 2.0
-    tokens, hidden, latent = shape.num_tokens / shape.sp, ZERO + model.hidden_size, moe.latent_size
-    return (
-        (linear("latent_down", tokens, ZERO + latent, hidden, params),),
-        (linear("latent_up", tokens, hidden, ZERO + latent, params),),
-    )
-
-
 def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
-    """Router, dispatch, routed experts, combine, shared experts."""
+    """Router, dispatch, routed experts, combine, shared experts.
+
+    Projections to the width of latent experts and back are whole on every tp rank; their inputs
+    are kept with the norm and the experts' outputs (Megatron-Core ``--moe-latent-size``).
+    """
     moe = model.moe
     assert moe is not None
     shared: tuple[Op, ...] = ()
@@ -264,14 +257,20 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             parts=moe_params(model, shape.tp),
             name="shared_expert",
         )
-    tokens, num_experts = shape.num_tokens / shape.sp, ZERO + float(moe.num_experts)
-    down, up = _latent_ops(model, moe, shape) if moe.latent_size else ((), ())
+    tokens, router = shape.num_tokens / shape.sp, moe_params(model, shape.tp)["router"]
+    hidden, latent = ZERO + model.hidden_size, ZERO + moe.latent_size
+    down: tuple[Op, ...] = ()
+    up: tuple[Op, ...] = ()
+    if moe.latent_size:
+        params = moe_params(model)["latent"].total / 2.0
+        down = (linear("latent_down", tokens, latent, hidden, params),)
+        up = (linear("latent_up", tokens, hidden, latent, params),)
     return (
         Op(
             name="router",
             runs_in_16_bit=True,
-            params=moe_params(model, shape.tp)["router"].total,
-            gemms=(Gemm(m=tokens, n=num_experts, k=ZERO + model.hidden_size),),
+            params=router.total,
+            gemms=(Gemm(m=tokens, n=ZERO + router.rows, k=hidden),),
             tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
             saved=saved_by("router", "router", model, shape, traits),
         ),

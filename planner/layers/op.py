@@ -122,7 +122,7 @@ class FlashAttention:
 
     kernel: Literal["fused", "flash2", "flash_attn"]
     square_flops: Array  # Forward FLOPs over all query-key pairs
-    causal_fraction: float  # Share of the pairs the kernel computes: half when causal
+    causal_fraction: Array | float  # Share of the pairs the kernel computes: half when causal
     seq_len: float | Array
     head_dim: float = 128.0  # Mean of the head sizes of queries and values
     num_tiles: Array | float = math.inf  # Blocks of 128 queries and one head

@@ -13,7 +13,7 @@ heads, e head size, f MLP width, V vocabulary, E experts.
 Layers of multi-token prediction (DeepSeek-V3, GLM-4.5) are counted apart from the model.
 """
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,24 +22,20 @@ from planner.units import Array, ceil_div, format_count
 
 # A number or a column of numbers.
 Count: TypeAlias = Array | int
-Attending: TypeAlias = Literal["dense", "moe", "second_dense", "second_moe"]
-Mixing: TypeAlias = Literal["mixer_dense", "mixer_moe", "parallel_dense", "parallel_moe"]
-# ``cross`` is a dense decoder layer that also attends to an encoder; the last four have one part.
-LayerKind: TypeAlias = Literal[Attending, Mixing, "cross", "mixer", "attention", "experts", "mlp"]
-# Of a letter of a layer pattern that says how tokens are mixed, by the feed-forward part.
-TWO_PARTS: dict[str, dict[bool, LayerKind]] = {
-    "F": {False: "dense", True: "moe"},
-    "S": {False: "second_dense", True: "second_moe"},
-    "L": {False: "mixer_dense", True: "mixer_moe"},
-    "P": {False: "parallel_dense", True: "parallel_moe"},
-}
-# Of a letter of a layer pattern that says all of a layer.
-ONE_PART: dict[str, LayerKind] = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
-SECOND = ("second_dense", "second_moe")
-WITH_MIXER = ("mixer_dense", "mixer_moe", "mixer", "parallel_dense", "parallel_moe")
-WITH_ATTENTION = ("dense", "moe", "cross", "attention", *SECOND, "parallel_dense", "parallel_moe")
-WITH_EXPERTS = ("moe", "mixer_moe", "second_moe", "parallel_moe", "experts")
-WITH_MLP = ("dense", "cross", "mixer_dense", "second_dense", "parallel_dense", "mlp")
+LayerKind: TypeAlias = str
+# Kinds of a letter of a layer pattern that says how tokens are mixed, without and with a mixture.
+PREFIXES = {"F": "", "S": "second_", "L": "mixer_", "P": "parallel_"}
+PREFIXES |= {"W": "window_", "C": "chosen_", "H": "pooled_"}
+TWO_PARTS = {letter: (f"{prefix}dense", f"{prefix}moe") for letter, prefix in PREFIXES.items()}
+TWO_PARTS |= {"D": ("double", "double")}  # two attentions, two MLPs and a mixture
+# Kinds of a letter that says all of a layer.
+ONE_PART = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
+LETTERS = {kind: letter for letter, kinds in TWO_PARTS.items() for kind in kinds}
+WITH_MIXER = ("mixer", *TWO_PARTS["L"], *TWO_PARTS["P"])
+# ``cross`` is a dense decoder layer that also attends to an encoder.
+WITH_ATTENTION = ("attention", "cross", *(LETTERS.keys() - TWO_PARTS["L"]))
+WITH_EXPERTS = ("experts", *(moe for _, moe in TWO_PARTS.values()))
+WITH_MLP = ("mlp", "cross", *(dense for dense, _ in TWO_PARTS.values()))
 
 
 class ParamCount(NamedTuple):
@@ -79,23 +75,31 @@ def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     (grouped queries, arXiv 2305.13245); with k < tp a rank holds part of a key/value head and
     gathers the rest at run time (Megatron-LM, megatron/core/transformer/attention.py).
     ``attention_output``: (d, a·v). ``head_gates``: (a, d), one gate per head (transformers
-    modeling_step3p7.py, modeling_bailing_hybrid.py). With latent attention see
-    :func:`latent_attention_params`.
+    modeling_step3p7.py, modeling_bailing_hybrid.py). ``query_norm``, ``key_norm``: gains of e, or
+    of a·e and k·e (``full``). With latent attention see :func:`latent_attention_params`.
     """
     heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
     gates = {"head_gates": _matrix(heads, model.hidden_size)} if model.gated_heads else {}
+    gates |= indexer_params(model)
     if model.mla is not None:
         return latent_attention_params(model, model.mla, tp) | gates
     rows = (
         model.query_size * (1 + model.gated_attention) + model.kv_size + model.projected_value_size
     )
     qkv_rows = ceil_div(np.asarray(rows), np.asarray(tp))
+    query, key = {
+        "none": (0, 0),
+        "head": (model.head_dim, model.head_dim),
+        "full": (model.query_size, model.kv_size),
+    }[model.qk_norm]
     return {
         "qkv": _matrix(qkv_rows, model.hidden_size, biased=model.biases.qkv),
         "attention_output": _matrix(
             model.hidden_size, heads * model.value_dim, biased=model.biases.attention_output
         ),
         **gates,
+        "query_norm": _vector(query),
+        "key_norm": _vector(key),
     }
 
 
@@ -105,35 +109,58 @@ def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Pa
     With query rank r, key/value rank c, head sizes n (no position), p (rotary), v (value):
     ``query_down`` (r, d) and ``query_up`` (a·(n+p), r), or ``query_up`` (a·(n+p), d) when
     r = 0; ``kv_down`` (c+p, d); ``kv_up`` (a·(n+v), c); ``attention_output`` (d, a·v).
-    The down-projections are whole on every rank, and so is an indexer of i heads of j:
-    ``indexer_query`` (i·j, r), ``indexer_key`` (j, d), ``indexer_weights`` (i, d). No biases. The
-    norms over the latent vectors, and the layernorm of the indexer's keys, are in
-    :func:`norm_params`.
+    The down-projections and gains over their latent vectors are whole on every rank. No biases.
+    With outputs in g groups of rank l (DeepSeek-V4) there is no ``kv_up``,
+    ``output_groups`` is (g·l, a·v/g), ``attention_output`` (d, g·l), and where entries are pooled
+    of m tokens ``compressor`` (2·w·c, d) with biases by position m·w·c and a gain of c; w = 2 where
+    an indexer chooses among entries, which overlap.
     """
     heads = ceil_div(np.asarray(model.num_heads), np.asarray(tp))
-    indexer: Parts = {}
-    if mla.indexer:
-        indexer = {
-            "indexer_query": _matrix(
-                mla.indexer.num_heads * mla.indexer.head_dim,
-                mla.q_lora_rank,
-            ),
-            "indexer_key": _matrix(mla.indexer.head_dim, model.hidden_size),
-            "indexer_weights": _matrix(mla.indexer.num_heads, model.hidden_size),
-        }
+    outputs = mla.output_groups * mla.output_rank
+    rows = ceil_div(np.asarray(outputs), np.asarray(tp))
+    pooled = mla.kv_lora_rank * (mla.ratio > 0)
+    wide = 2 * pooled if mla.indexer else pooled
     return {
         "query_down": _matrix(mla.q_lora_rank, model.hidden_size),
+        "query_down_norm": _vector(mla.q_lora_rank),
         "query_up": _matrix(
             heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim),
             mla.q_lora_rank or model.hidden_size,
         ),
         "kv_down": _matrix(mla.kv_lora_rank + mla.qk_rope_head_dim, model.hidden_size),
+        "kv_down_norm": _vector(mla.kv_lora_rank),
         "kv_up": _matrix(
-            heads * (mla.qk_nope_head_dim + mla.v_head_dim),
+            heads * (mla.qk_nope_head_dim + mla.v_head_dim) * (not outputs),
             mla.kv_lora_rank,
         ),
-        "attention_output": _matrix(model.hidden_size, heads * mla.v_head_dim),
-        **indexer,
+        "compressor": _matrix(2 * wide, model.hidden_size),
+        "compressor_vectors": _vector(mla.ratio * wide + pooled),
+        "output_groups": _matrix(rows, model.value_size // (mla.output_groups or 1)),
+        "attention_output": _matrix(model.hidden_size, rows if outputs else heads * mla.v_head_dim),
+    }
+
+
+def indexer_params(model: ModelSpec) -> Parts:
+    """Return an indexer of i heads of j, whole on every rank.
+
+    ``indexer_query`` (i·j, r) from latent queries or (i·j, d), ``indexer_key`` (j, d),
+    ``indexer_weights`` (i, d), which one that chooses blocks (MiniMax-M3) does not have.
+    ``indexer_vectors``: gain and shift of keys, or gains of queries and keys (MiniMax-M3). Keys of
+    entries pooled of m tokens (DeepSeek-V4) are two of overlapping windows, with gates: (4·j, d),
+    with biases by position 2·m·j and a gain of j.
+    """
+    indexer, mla = model.chooser, model.mla
+    if indexer is None:
+        return {}
+    num_keys, num_vectors = (4, 2 * mla.ratio + 1) if mla and mla.ratio else (1, 2)
+    return {
+        "indexer_query": _matrix(
+            indexer.num_heads * indexer.head_dim,
+            mla.q_lora_rank if mla else model.hidden_size,
+        ),
+        "indexer_key": _matrix(num_keys * indexer.head_dim, model.hidden_size),
+        "indexer_vectors": _vector(num_vectors * indexer.head_dim),
+        "indexer_weights": _matrix(indexer.num_heads * (mla is not None), model.hidden_size),
     }
 
 
@@ -146,44 +173,40 @@ def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
     ``mixer_gates``: (d, P) twice for gates of low rank. ``mixer_conv``: a kernel per channel of
     what is convolved (x, B, C or q, k, v), with a bias in Mamba-2. ``mixer_vectors``: dt bias, A
     and D (3H), dt bias and A (2H; Kimi Delta d + H), and the gain of the gated norm (d, or P shared
-    by heads; Falcon-H1 has none). ``mixer_out``: (h, d). All is split by heads over tp. Source:
-    transformers modeling_nemotron_h.py, modeling_falcon_h1.py, modeling_qwen3_next.py,
-    modeling_kimi_linear.py, modeling_bailing_hybrid.py, modeling_minimax.py; Megatron-Core
-    ssm/mamba_mixer.py.
+    by heads; Falcon-H1 has none). ``mixer_out``: (h, d). All is split by heads over tp.
+    Mamba-1, with heads of one value and a time step of rank R: x and z; ``mixer_gates`` x_proj
+    (R + 2N, d) and dt_proj (d, R), R + N columns of d twice; A is (d, N), norms of R + 2N. Source:
+    transformers modeling_jamba.py, modeling_nemotron_h.py, modeling_falcon_h1.py,
+    modeling_qwen3_next.py, modeling_kimi_linear.py, modeling_bailing_hybrid.py,
+    modeling_minimax.py; Megatron-Core ssm/mamba_mixer.py.
     """
     mixer = model.mixer
     if mixer is None:
         return {}
     heads, width, values, keys = mixer.num_heads, mixer.head_dim, mixer.value_size, mixer.key_size
-    low_rank = width if mixer.kind == "kimi_delta" and not mixer.full_rank_gates else 0
+    kimi_rank = width if mixer.kind == "kimi_delta" and not mixer.full_rank_gates else 0
+    low_rank = mixer.time_rank + mixer.key_dim if mixer.time_rank else kimi_rank
     full_gates = 2 * values if mixer.full_rank_gates else 0
     rows, vectors, norm = {
+        "mamba1": (2 * values, (2 + mixer.key_dim) * values, mixer.time_rank + 2 * mixer.key_dim),
         "mamba2": (2 * values + 2 * keys + heads, 3 * heads, values * mixer.gated_norm),
         "gated_delta_net": (2 * values + 2 * keys + 2 * heads, 2 * heads, width),
         "kimi_delta": (values + 2 * keys + heads + full_gates, values + heads, width),
         "lightning": (4 * values, 0, values),
     }[mixer.kind]
-    channels = values + 2 * keys
-    conv = channels * (mixer.conv_kernel + (mixer.kind == "mamba2")) if mixer.conv_kernel else 0
+    has_bias = mixer.kind in ("mamba1", "mamba2")
+    conv = mixer.num_channels * (mixer.conv_kernel + has_bias) if mixer.conv_kernel else 0
     split = np.asarray(tp)
-    whole_norm = norm if norm == width else ceil_div(np.asarray(norm), split)
+    is_whole = norm == width or mixer.time_rank
+    whole_norm = norm if is_whole else ceil_div(np.asarray(norm), split)
     own_values = ceil_div(np.asarray(values), split)
     return {
-        "mixer_in": _matrix(ceil_div(np.asarray(rows), split) + 2 * low_rank, model.hidden_size),
+        "mixer_in": _matrix(ceil_div(np.asarray(rows), split) + 2 * kimi_rank, model.hidden_size),
         "mixer_gates": _matrix(2 * own_values, low_rank),
         "mixer_conv": _vector(ceil_div(np.asarray(conv), split)),
         "mixer_vectors": _vector(ceil_div(np.asarray(vectors), split) + whole_norm),
         "mixer_out": _matrix(model.hidden_size, own_values),
     }
-
-
-def cross_attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
-    """Cross-attention of one decoder layer: the self-attention shapes once more.
-
-    Queries come from the decoder, keys and values from the encoder of equal hidden size
-    (T5, arXiv 1910.10683, section 2.1).
-    """
-    return {f"cross_{name}": part for name, part in attention_params(model, tp).items()}
 
 
 def _two_layer_params(
@@ -216,9 +239,9 @@ def mlp_params(model: ModelSpec, tp: Count = 1) -> Parts:
 def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """Mixture of one layer: the router, ONE routed expert, and all shared experts together.
 
-    ``router`` (E, d), with a bias (or balancing offset) of E; ``routed_expert_up``,
-    ``routed_expert_down`` as in :func:`mlp_params` at the expert width, to be multiplied by
-    the experts held (or, for active parameters, by top_k); ``shared_expert_up``, ``_down``
+    ``router`` (E, d), with a bias (or balancing offset) of E, those that compute nothing included;
+    ``routed_expert_up``, ``routed_expert_down`` as in :func:`mlp_params` at the expert width, to be
+    multiplied by the experts held (or that a token meets); ``shared_expert_up``, ``_down``
     at the width of all shared experts (DeepSeekMoE, arXiv 2401.06066). Here ``tp`` is the
     degree inside one expert. ``latent``: (l, d) and (d, l) where routed experts work at a width of
     l, whole on every rank (Nemotron 3).
@@ -226,7 +249,8 @@ def moe_params(model: ModelSpec, tp: Count = 1) -> Parts:
     if model.moe is None:
         return {}
     moe, hidden = model.moe, model.hidden_size
-    parts = {"router": _matrix(moe.num_experts, hidden, biased=moe.router_bias)}
+    choices = moe.num_experts + moe.num_zero_experts
+    parts = {"router": _matrix(choices, hidden, biased=moe.router_bias)}
     experts = {
         "routed_expert": (model.expert_hidden_size, moe.expert_ffn_size),
         "shared_expert": (hidden, moe.shared_ffn_size),
@@ -243,27 +267,12 @@ def _norm(model: ModelSpec, size: int) -> ParamCount:
     return _vector(size, biased=model.norm == "layernorm" and model.biases.norm)
 
 
-def norm_params(model: ModelSpec) -> Parts:
-    """All norms of one layer, whole on every rank.
+def norm_params(model: ModelSpec) -> ParamCount:
+    """All norms of the hidden state in one layer, whole on every rank.
 
-    ``norms``: norms_per_layer gains of d, and as many shifts for a layernorm with bias.
-    ``qk_norm``: gains of e for queries and for keys (``head``), or a·e and k·e (``full``).
-    ``latent_norms``: gains of the query and key/value ranks of latent attention, gain and shift of
-    an indexer's keys.
+    norms_per_layer gains of d, and as many shifts for a layernorm with bias.
     """
-    qk_size = {
-        "none": 0,
-        "head": 2 * model.head_dim,
-        "full": model.query_size + model.kv_size,
-    }[model.qk_norm]
-    latent = model.mla.q_lora_rank + model.mla.kv_lora_rank if model.mla else 0
-    if model.mla and model.mla.indexer:
-        latent += 2 * model.mla.indexer.head_dim
-    return {
-        "norms": _norm(model, model.norms_per_layer * model.hidden_size),
-        "qk_norm": _vector(qk_size),
-        "latent_norms": _vector(latent),
-    }
+    return _norm(model, model.norms_per_layer * model.hidden_size)
 
 
 def hidden_norm(model: ModelSpec) -> ParamCount:
@@ -277,22 +286,37 @@ def layer_params(model: ModelSpec, kind: LayerKind = "dense", tp: Count = 1) -> 
     ``extra`` holds the named extras of the model file (attention sinks, relative keys), whole
     on every rank.
     """
-    own = model.with_attention(is_second=kind in SECOND)
-    norms = norm_params(own)
-    gains = norms.pop("norms")
+    own = model.with_attention(LETTERS.get(kind, "F"))
+    gains = norm_params(own)
     halves = 2 if kind in ONE_PART.values() else 1
     parts = {"norms": gains._replace(rows=gains.rows // halves, biases=gains.biases // halves)}
     if kind in WITH_ATTENTION:
-        parts |= norms | attention_params(own, tp)
+        parts |= attention_params(own, tp)
     if kind in WITH_MIXER:
         parts |= mixer_params(model, tp)
     if kind == "cross":
-        parts |= {"cross_norm": hidden_norm(model)} | cross_attention_params(model, tp)
-    if kind in WITH_EXPERTS:
-        parts |= moe_params(model, tp)
+        # the shapes of self-attention once more (T5, arXiv 1910.10683, section 2.1)
+        own_parts = attention_params(model, tp).items()
+        parts |= {"cross_norm": hidden_norm(model)} | {f"cross_{name}": n for name, n in own_parts}
     if kind in WITH_MLP:
         parts |= mlp_params(model, tp)
-    return parts | {"extra": _vector(model.extra_params_per_layer)}
+    if kind == "double":
+        parts |= {f"second_{name}": part for name, part in parts.items()}
+    if kind in WITH_EXPERTS:
+        parts |= moe_params(model, tp)
+    return parts | {"extra": _vector(model.extra_params_per_layer), "streams": stream_params(model)}
+
+
+def stream_params(model: ModelSpec) -> ParamCount:
+    """Both hyper-connections of a layer with n streams: (n² + 2n, n·d), n² + 2n and 3 scales.
+
+    Source: transformers modeling_deepseek_v4.py DeepseekV4HyperConnection; arXiv 2512.24880.
+    """
+    streams = model.num_streams
+    rows = 2 * streams * (streams + 2) * (streams > 1)
+    return ParamCount(
+        np.asarray(rows), np.asarray(model.stream_size), np.asarray(rows + 6 * (rows > 0))
+    )
 
 
 def embedding_params(model: ModelSpec, tp: Count = 1) -> Parts:
@@ -399,11 +423,11 @@ def count_parameters(model: ModelSpec) -> int:
 
 
 def count_active_parameters(model: ModelSpec) -> int:
-    """Parameters one token meets: as :func:`count_parameters` with top_k routed experts.
+    """Parameters one token meets: as :func:`count_parameters` with the experts it computes.
 
     The input embedding and the head are included; several publishers leave them out.
     """
-    return _count_with_experts(model, model.moe.top_k if model.moe else 0)
+    return _count_with_experts(model, int(model.moe.mean_experts) if model.moe else 0)
 
 
 def describe_size(model: ModelSpec) -> str:

@@ -36,7 +36,7 @@ def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> 
     """
     tp, sp = shape.tp, shape.sp
     moe, mla = model.moe, model.mla
-    top_k = float(moe.top_k) if moe else 0.0
+    top_k = moe.mean_experts if moe else 0.0
     return {
         "one": ONE,
         "hidden": ZERO + float(model.hidden_size),
@@ -152,8 +152,7 @@ def every_second_matmul(
         gemms, comms = [], []
         # 1 where the compiler reads what a collective made of the product.
         is_sent = 1.0 * (shape.ep > 1) if op.name == "expert_down" else ZERO
-        # Attention runs its ring inside the operation whose output is kept.
-        for comm in op.comms[0] if op.name != "attention_core" else ():
+        for comm in op.comms[0]:
             # Of what is sent a rank gets its part of a sum; the busiest one its own tokens back.
             parts = shape.busiest if op.name == "combine" else ONE
             parts = getattr(shape, comm.axis) if comm.collective == "reduce_scatter" else parts

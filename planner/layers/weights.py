@@ -15,24 +15,15 @@ from math import prod
 from typing import Literal, TypeAlias
 
 from planner.layers.parameters import (
-    ONE_PART,
-    SECOND,
-    WITH_ATTENTION,
-    WITH_EXPERTS,
-    WITH_MIXER,
-    WITH_MLP,
+    LETTERS,
     LayerKind,
     ParamCount,
-    attention_params,
-    cross_attention_params,
     embedding_params,
     final_norm_params,
     head_params,
     hidden_norm,
     layer_counts,
-    mixer_params,
-    mlp_params,
-    moe_params,
+    layer_params,
 )
 from planner.spec.model import ModelSpec
 from planner.spec.training import OptimizerSpec, TensorKind, state_bytes
@@ -88,40 +79,20 @@ def _norm(model: ModelSpec, name: str) -> list[Weight]:
     return list(_tensors(model, name, hidden_norm(model)))
 
 
-def _attention(model: ModelSpec) -> list[Weight]:
-    """Projections of self-attention; a latent norm follows its down-projection, others the end."""
-    query, key = {
-        "none": (0, 0),
-        "head": (model.head_dim, model.head_dim),
-        "full": (model.query_size, model.kv_size),
-    }[model.qk_norm]
-    latent = {}
-    if model.mla:
-        latent = {"query_down": model.mla.q_lora_rank, "kv_down": model.mla.kv_lora_rank}
-        latent |= {"indexer_key": 2 * model.mla.indexer.head_dim} if model.mla.indexer else {}
-    tensors = list[Weight]()
-    for name, part in attention_params(model).items():
-        tensors += [*_tensors(model, name, part), *_vector(f"{name}_norm", latent.get(name, 0))]
-    return [*tensors, *_vector("q_norm", query), *_vector("k_norm", key)]
-
-
 def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
     """One layer in the order in which its module registers its tensors."""
-    own = model.with_attention(is_second=kind in SECOND)
-    tensors = _attention(own) if kind in WITH_ATTENTION else []
-    parts = mixer_params(model) if kind in WITH_MIXER else {}
-    if kind == "cross":
-        parts |= {"cross_norm": hidden_norm(model)} | cross_attention_params(model)
-    parts |= moe_params(model) if kind in WITH_EXPERTS else {}
-    parts |= mlp_params(model) if kind in WITH_MLP else {}
-    for weight in _all_tensors(model, parts):
+    parts = layer_params(model, kind)
+    num_norms = int(parts.pop("norms").rows) // model.hidden_size
+    extra = parts.pop("extra")
+    tensors = []
+    for weight in _all_tensors(model.with_attention(LETTERS.get(kind, "F")), parts):
         if model.moe and weight.name.startswith("routed"):
             # All routed experts are one tensor of three dimensions.
             weight = replace(weight, shape=(model.moe.num_experts, *weight.shape))
         tensors.append(weight)
-    for index in range(model.norms_per_layer // (2 if kind in ONE_PART.values() else 1)):
+    for index in range(num_norms):
         tensors += _norm(model, f"norm_{index}")
-    return [*tensors, *_vector("extra", model.extra_params_per_layer)]
+    return [*tensors, *_vector("extra", int(extra.rows))]
 
 
 def weight_shapes(model: ModelSpec, part: Part) -> list[Weight]:

@@ -200,7 +200,7 @@ def rank_case(name: str, layout: Layout, **place: int) -> RankCase:
         vocab_size=model.vocab_size,
         vocab_padding=VOCAB_PADDING,
         max_sequence_length=model.num_learned_positions or model.max_seq_len,
-        position_embedding=POSITIONS[details.file.position],
+        position_embedding=POSITIONS[details.spec.position],
         tied=model.tied_embeddings,
         latent_attention=model.mla is not None,
         tp=layout.tp,

@@ -3,22 +3,38 @@
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pytest
-from contexts import context_of
+from contexts import context_of, small_model
 from depth import of_all
 from enumerated import enumerate_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.even import even_estimate
+from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
+from planner.cost.flops import model_flops_per_iteration
 from planner.cost.kernels import sustained_flops_per_s
+from planner.cost.layer import layer_shape
+from planner.cost.ledger import stage_ledger
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, PolicyCosts, StageModel
-from planner.cost.stage_model import stage_model
+from planner.cost.stage_model import price, stage_model
 from planner.cost.states import shard_degree, state_bytes
+from planner.layers.block import layer_groups
+from planner.layers.parameters import count_parameters, layer_kind
+from planner.spec.model import (
+    IndexerSpec,
+    MixerKind,
+    MixerSpec,
+    MlaSpec,
+    ModelSpec,
+    MoeSpec,
+    SecondAttentionSpec,
+)
 from planner.spec.strategy import POLICIES, Strategy, StrategyColumns, split_values
 
 SITUATIONS: tuple[dict[str, object], ...] = (
@@ -277,3 +293,66 @@ def test_every_coefficient_is_a_number_and_no_layer_is_free(pick: Pick) -> None:
     assert (policies.added_s >= 0).all()
     assert model.saved_bytes >= policies.saved_bytes[SELECTIVE] > policies.saved_bytes[FULL] > 0
     assert policies.saved_bytes[OFFLOADED] in (0, model.saved_bytes[0])
+
+
+INDEXER = IndexerSpec(num_heads=4, head_dim=32, top_k=256)
+MIXTURE = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=512, num_zero_experts=4)
+POOLED = MlaSpec(
+    q_lora_rank=256,
+    kv_lora_rank=64,
+    v_head_dim=64,
+    indexer=INDEXER,
+    qk_nope_head_dim=64,
+    qk_rope_head_dim=0,
+    chosen_ratio=4,
+    pooled_ratio=16,
+    output_groups=4,
+    output_rank=64,
+)
+
+
+@st.composite
+def patterned(draw: st.DrawFn) -> ModelSpec:
+    """A small model of any kinds of layers, in any order."""
+    is_pooled, kind = draw(st.booleans()), draw(st.sampled_from(get_args(MixerKind)))
+    pattern = draw(st.text("WCH" if is_pooled else "FSLPMED*-", min_size=1, max_size=9))
+    sizes = {"num_heads": 16, "head_dim": 64, "num_key_heads": 4, "key_dim": 16}
+    return small_model(
+        num_layers=len(pattern),
+        layer_pattern=pattern,
+        sliding_window=128,
+        moe=replace(MIXTURE, moe_layer_step=draw(st.integers(1, 2))),
+        mla=POOLED if is_pooled else None,
+        mixer=MixerSpec(kind=kind, time_rank=8 * (kind == "mamba1"), **sizes),
+        second_attention=SecondAttentionSpec(
+            num_kv_heads=4, indexer=draw(st.sampled_from([None, INDEXER]))
+        ),
+        num_streams=draw(st.sampled_from([1, 4])),
+    )
+
+
+@EXAMPLES
+@given(model=patterned())
+def test_totals_of_any_pattern_are_those_of_a_plain_loop(model: ModelSpec) -> None:
+    subject = price(*resolve(context_of(model=model), requested()))
+    ledger = stage_ledger(subject, 0)
+    (peak,) = subject.model.peak_bytes(*subject.split)[0]
+    assert sum(item.num_bytes for item in ledger.items) == pytest.approx(peak)
+    job, traits = subject.context.job, subject.context.traits
+    shape = layer_shape(subject.columns, job)
+    groups = {group.name: group.ops for group in layer_groups(model, shape, traits)}
+    ops = [op for n in range(model.num_layers) for op in groups[layer_kind(model, n)]]
+    ends = 2 * (model.vocab_size + 1) * model.hidden_size  # a norm has gain and shift
+    assert sum(op.params.item() for op in ops) + ends == count_parameters(model)
+    kept = [
+        item.num_bytes
+        for item in ledger.items
+        if item.name.startswith("activations.") and "embedding" not in item.name
+    ]
+    assert sum(kept) == pytest.approx(sum(op.saved_bytes.item() for op in ops))
+    products = sum(gemm.flops.item() for op in ops for gemm in op.gemms if gemm.has_weight)
+    scans = [op.attention for op in ops if op.name == "mixer"]
+    products += sum(scan.flops.item() for scan in scans if scan)
+    products += 2 * model.vocab_size * model.hidden_size * job.seq_len
+    flops = model_flops_per_iteration(model, job, traits).products
+    assert flops == pytest.approx(3 * products * job.global_batch)

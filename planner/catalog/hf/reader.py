@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from planner.catalog.figures import Source, validation_problems
 from planner.catalog.hf.family import Family, Raw, families
-from planner.catalog.model_file import ModelFile, Provenance, broken_rules, read_model
+from planner.catalog.model_file import ModelKeys, Provenance, broken_rules, read_model
 from planner.catalog.models import ModelDetails, to_spec
 from planner.documents.file import is_file, is_folder
 from planner.documents.tree import load_json
@@ -153,7 +153,7 @@ def _wrong_keys(given: _Given) -> Iterator[Problem]:
         yield Problem(where=given.where, key=f"{given.prefix}pruned_heads", message=message)
 
 
-def _model_file(given: _Given) -> tuple[ModelFile, Raw]:
+def _model_file(given: _Given) -> tuple[ModelKeys, Raw]:
     """The model file, and the names of the family that it is computed from.
 
     Raises InputError for what is wrong with keys, and between those that are right.

@@ -13,14 +13,23 @@ from planner.formats.format import DECISIONS, Located, ModelInFile
 from planner.formats.megatron.options import MTP, alike, load_options, number, pattern_text, word
 from planner.formats.settings import Settings, flag, given
 from planner.limits import MAX_LAYERS
-from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec, Norm, Position, has_sinks
+from planner.spec.model import (
+    Activation,
+    Biases,
+    MlaSpec,
+    ModelSpec,
+    MoeSpec,
+    Norm,
+    Position,
+    has_sinks,
+)
 
 # Where neither the words nor a tokenizer of known size say it.
 VOCABULARY = 32_000
 _NORMS: Mapping[Norm, str] = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 _POSITIONS: Mapping[Position, str] = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
 # Options that gate the MLP, and the activation of each.
-_GATES: Mapping[str, str] = {"--swiglu": "silu", "--quick-geglu": "quick-gelu-clamped"}
+_GATES: Mapping[str, Activation] = {"--swiglu": "silu", "--quick-geglu": "quick-gelu-clamped"}
 _ACTIVATIONS: Mapping[tuple[bool, str], Mapping[str, object]] = {
     (True, "silu"): {"--swiglu": True},
     # gpt-oss clamps its gate: gpt_oss/torch/model.py of openai/gpt-oss.

@@ -41,7 +41,7 @@ def adapters_can_be_split(context: Context, columns: Columns) -> Clauses:
 @rule("tp", allowed=_HEADS)
 def tp_divides_heads(context: Context, columns: Columns) -> Clauses:
     """Attention heads are split whole over tensor-parallel ranks."""
-    attentions = (context.model, context.model.with_attention(is_second=True))
+    attentions = (context.model, context.model.with_attention("S"))
     says = "tp {{tp}} does not divide {} heads"
     return {says.format(own.num_heads): own.num_heads % columns["tp"] == 0 for own in attentions}
 

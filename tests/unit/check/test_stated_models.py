@@ -252,7 +252,6 @@ def test_programs_are_priced_by_a_profile_that_exists(like: str) -> None:
         ("EXP=examples/megatron/llama3_8B.yaml bash examples/run_pretrain.sh", "Primus"),
         ("torchrun --nproc-per-node 8 run_train.py --config-file tiny.yaml", "nanotron"),
         ("torchrun pretrain_gpt.py --num_layers 24 --num_attention_heads 16", "Megatron-LLM"),
-        ("NPROC_PER_NODE=8 megatron sft --tensor_model_parallel_size 4", "Megatron-SWIFT"),
     ],
 )
 def test_programs_of_scripts_are_named(check: Check, words: str, program: str) -> None:

@@ -30,6 +30,8 @@ def mixer_of(name: str) -> MixerSpec:
         ("falcon-h1-1.5b", 20_039_312),
         # in 2560 (5·4096 + 32), conv 12288·4, vectors 4096 + 32 + 128, out 4096·2560
         ("ling-3.0-flash", 63_049_888),
+        # in 4096·2·8192, x and dt 2·8192 (256 + 16), conv 8192·5, A, D, dt 18·8192, norms 288, out
+        ("jamba-1.5-mini", 105_308_448),
     ],
 )
 def test_parameters_of_a_mixer_by_hand(name: str, params: int) -> None:

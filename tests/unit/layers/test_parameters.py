@@ -85,11 +85,14 @@ def test_deepseek_v3_latent_attention_by_hand() -> None:
     weights = {
         name: int(part.weights)
         for name, part in attention_params(load_model("deepseek-v3")).items()
+        if part.weights
     }
     assert weights == {
         "query_down": 11_010_048,
+        "query_down_norm": 1536,
         "query_up": 37_748_736,
         "kv_down": 4_128_768,
+        "kv_down_norm": 512,
         "kv_up": 16_777_216,
         "attention_output": 117_440_512,
     }
@@ -121,16 +124,19 @@ def test_t5_decoder_layers_add_cross_attention_and_a_norm() -> None:
     assert int(final_norm_params(model)["final_norm"].total) == 2 * 1024
 
 
-def test_qk_norm_has_one_gain_per_head_dim_or_per_query_and_key_width() -> None:
-    assert int(norm_params(load_model("qwen3-8b"))["qk_norm"].total) == 2 * 128
-    assert int(norm_params(load_model("olmo-2-7b"))["qk_norm"].total) == 2 * 4096
+@pytest.mark.parametrize(("name", "gains"), [("qwen3-8b", 128), ("olmo-2-7b", 4096)])
+def test_qk_norm_has_one_gain_per_head_dim_or_per_query_and_key_width(
+    name: str, gains: int
+) -> None:
+    parts = attention_params(load_model(name))
+    assert (int(parts["query_norm"].total), int(parts["key_norm"].total)) == (gains, gains)
 
 
 def test_layernorm_without_shift_counts_gains_only() -> None:
     model = load_model("gpt2-small")
     bare = replace(model, biases=replace(model.biases, norm=False))
-    assert int(norm_params(model)["norms"].total) == 4 * 768
-    assert int(norm_params(bare)["norms"].total) == 2 * 768
+    assert int(norm_params(model).total) == 4 * 768
+    assert int(norm_params(bare).total) == 2 * 768
 
 
 def test_tied_head_keeps_only_its_bias() -> None:

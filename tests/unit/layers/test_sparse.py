@@ -1,28 +1,25 @@
-"""Sparse attention: keys that a query sees, FLOPs and kept tensors by hand."""
+"""Sparse and pooled attention: keys that a query sees, FLOPs and kept tensors by hand."""
 
 import numpy as np
 import pytest
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
-from planner.layers.attention import attention_ops, selected_keys
+from planner.layers.attention import attention_ops, latent_keys, mean_keys
+from planner.layers.block import layer_groups, mtp_blocks
 from planner.layers.op import LayerShape, Op
-from planner.spec.model import IndexerSpec
-
-INDEXER = IndexerSpec(num_heads=64, head_dim=128, top_k=2048)
 
 
 @pytest.mark.parametrize("seq_len", [100, 2048, 2049, 8192])
 def test_mean_keys_are_those_of_a_count(seq_len: int) -> None:
     # the diagonal is counted half, as in dense attention
-    seen = [min(position + 0.5, INDEXER.top_k) for position in range(seq_len)]
-    assert float(selected_keys(INDEXER, seq_len)) == pytest.approx(np.mean(seen), rel=5e-4)
+    seen = [min(position + 0.5, 2048) for position in range(seq_len)]
+    assert float(mean_keys(2048, seq_len)) == pytest.approx(np.mean(seen), rel=5e-4)
 
 
-def ops_of(seq_len: int) -> dict[str, Op]:
-    shape = LayerShape.all_of(1.0, seq_len)
-    traits = load_traits("megatron").kernels
-    return {op.name: op for op in attention_ops(load_model("deepseek-v3.2"), shape, traits)}
+def ops_of(seq_len: int, name: str = "deepseek-v3.2", letter: str = "F") -> dict[str, Op]:
+    shape, model = LayerShape.all_of(1.0, seq_len), load_model(name).with_attention(letter)
+    return {op.name: op for op in attention_ops(model, shape, load_traits("megatron").kernels)}
 
 
 def test_parameters_of_the_indexer_by_hand() -> None:
@@ -53,3 +50,67 @@ def test_keys_and_values_are_not_expanded() -> None:
         "attention_core.latent_output": 128 * 512,
         "attention_core.chosen": 2048,
     }
+
+
+@pytest.mark.parametrize(
+    ("letter", "most", "ratio"), [("W", 0, 1), ("C", 512, 4), ("H", 8192 // 128, 128)]
+)
+def test_pooled_attention_is_over_a_window_and_entries_of_tokens_before(
+    letter: str, most: int, ratio: int
+) -> None:
+    model = load_model("deepseek-v4-flash").with_attention(letter)
+    assert model.mla is not None
+    entries = [min((position + 0.5) / ratio, most) for position in range(8192)]
+    window = [min(position + 0.5, 128) for position in range(8192)]
+    keys = float(latent_keys(model, model.mla, 8192))
+    assert keys == pytest.approx(np.mean(entries) + np.mean(window), rel=5e-4)
+    attention = ops_of(8192, "deepseek-v4-flash", letter)["attention_core"].attention
+    assert attention is not None
+    assert attention.flops.item() == pytest.approx(8192 * 2 * 64 * keys * 1024)
+
+
+@pytest.mark.parametrize(
+    ("name", "letter", "op", "params"),
+    [
+        # 2 (2·512)·4096, biases 4·1024, gain 512; in layers H half as wide, biases 128·512
+        ("deepseek-v4-flash", "C", "compressor", 8_388_608 + 4096 + 512),
+        ("deepseek-v4-flash", "H", "compressor", 4_194_304 + 65_536 + 512),
+        # 64·128·1024 + 4·128·4096 + 64·4096, biases 4·256, gain 128
+        ("deepseek-v4-flash", "C", "indexer", 10_747_904 + 1024 + 128),
+        # eight groups (1024, 4096), then (4096, 8192)
+        ("deepseek-v4-flash", "W", "attention_output", 2 * 33_554_432),
+        ("minimax-m3", "S", "indexer", (4 * 128 + 128) * 6144 + 2 * 128),
+    ],
+)
+def test_parameters_of_pooled_and_block_sparse_attention_by_hand(
+    name: str, letter: str, op: str, params: int
+) -> None:
+    assert ops_of(4096, name, letter)[op].params.item() == params
+
+
+def test_grouped_queries_see_the_keys_of_chosen_blocks() -> None:
+    chosen, whole = (ops_of(8192, "minimax-m3", each)["attention_core"] for each in "SF")
+    assert chosen.attention is not None
+    assert whole.attention is not None
+    share = float(mean_keys(2048, 8192)) / 4096
+    assert chosen.attention.flops.item() == pytest.approx(share * whole.attention.flops.item())
+
+
+def test_layers_of_shortcuts_and_of_streams() -> None:
+    shape, traits = LayerShape.all_of(1.0, 4096), load_traits("megatron")
+    (layer,) = layer_groups(load_model("longcat-flash-560b"), shape, traits)
+    names = [op.name for op in layer.ops]
+    assert [names.count(name) for name in ("attention_core", "mlp_up", "expert_up")] == [2, 2, 1]
+    assert names.index("expert_up") < names.index("mlp_up")
+    model = load_model("deepseek-v4-flash")
+    layers = layer_groups(model, shape, traits)
+    assert {layer.name: layer.num_layers for layer in layers} == {
+        "window_moe": 2,
+        "chosen_moe": 21,
+        "pooled_moe": 20,
+    }
+    # two of 24 x 4·4096, 24 and 3; kept four streams and a result at each
+    streams = layers[0].ops[-2]
+    assert streams.params.item() == 2 * (24 * 16_384 + 27)
+    assert streams.saved_bytes.item() == 4096 * 2 * 2 * 5 * 4096
+    assert [block.name for block in mtp_blocks(model, layers)[1]] == ["window_moe"]
