@@ -29,19 +29,6 @@ def by_force(points: np.ndarray) -> list[int]:
 
 
 @given(points=POINTS)
-def test_no_kept_point_is_dominated_by_any(points: np.ndarray) -> None:
-    for kept in points[non_dominated(points)]:
-        assert not any(dominates(point, kept) for point in points)
-
-
-@given(points=POINTS)
-def test_every_dropped_point_is_dominated_by_or_equal_to_a_kept_one(points: np.ndarray) -> None:
-    kept = non_dominated(points)
-    for row in set(range(len(points))) - set(kept.tolist()):
-        assert any((points[k] <= points[row]).all() for k in kept)
-
-
-@given(points=POINTS)
 def test_it_equals_brute_force(points: np.ndarray) -> None:
     assert non_dominated(points).tolist() == by_force(points)
 
@@ -58,11 +45,6 @@ def test_it_equals_brute_force_over_several_blocks(seed: int, size: int, d: int)
     equal = le & le.T
     dominated = (le & ~equal).any(axis=0) | np.triu(equal, 1).any(axis=0)
     assert non_dominated(points).tolist() == np.flatnonzero(~dominated).tolist()
-
-
-def test_of_equal_points_the_first_is_kept() -> None:
-    points = np.array([[2.0, 2.0, 2.0], [1.0, 3.0, 1.0], [1.0, 3.0, 1.0], [2.0, 2.0, 2.0]])
-    assert non_dominated(points).tolist() == [0, 1]
 
 
 def test_without_objectives_all_points_are_equal() -> None:

@@ -1,6 +1,6 @@
 """Strategies of the shapes opened so far: their limits, bounds, and best splits known."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,60 +39,48 @@ class Candidates:
     one_per_layout: bool = False
     """True if only the best of the strategies of one layout is of interest."""
     first: Bounded  # Strategies to begin with
-    longest_s: Array = field(init=False)
-    """Per group the time, not weighed, from which on strategies are of no interest."""
-    tied_s: Array = field(init=False)  # The same of the time with penalties
-    strategy: StrategyColumns = field(init=False)
-    policy: Index = field(init=False)
-    layout: Index = field(init=False)  # Number of every row's layout
-    weight: Array = field(init=False)
-    penalty: Array = field(init=False)
-    lower_s: Array = field(init=False)
-    upper_s: Array = field(init=False)
-    is_refined: Mask = field(init=False)
-    group: Index = field(init=False)
-    splits: dict[int, Split] = field(init=False, default_factory=dict)  # Best split known per row
-    most_weight: Array = field(init=False)
-    """Largest further factor on the time of variants and splits, for every policy."""
-    _is_limited: Mask = field(init=False)
-    """Groups of which rows may have been proved under a finite limit."""
 
     def __post_init__(self) -> None:
-        self.longest_s = np.full(len(self.gpus), np.inf)
+        # Per group the time, not weighed, from which on strategies are of no interest, and the same
+        # of the time with penalties.
+        self.longest_s: Array = np.full(len(self.gpus), np.inf)
         self.tied_s = self.longest_s
+        # Groups of which rows may have been proved under a finite limit.
         self._is_limited = np.zeros(len(self.gpus), dtype=bool)
-        self.most_weight = np.array([self.pricing.most_weight(policy) for policy in self.policies])
+        # Largest further factor on the time of variants and splits, for every policy.
+        self.most_weight: Array = np.array(
+            [self.pricing.most_weight(policy) for policy in self.policies]
+        )
+        self.splits: dict[int, Split] = {}  # Best split known per row
         self.upper_s = np.zeros(0)
         self.is_refined = np.zeros(0, dtype=bool)
         self._set([self.first])
 
-    @property
-    def bounded(self) -> Bounded:
-        """All rows with their bounds."""
-        return Bounded(
+    def add(self, found: list[Bounded]) -> None:
+        """Take more rows, after those there are."""
+        known = Bounded(
             strategy=self.strategy,
             policy=self.policy,
             weight=self.weight,
             penalty=self.penalty,
             lower_s=self.lower_s,
         )
-
-    def add(self, found: list[Bounded]) -> None:
-        """Take more rows, after those there are."""
-        self._set([self.bounded, *found])
+        self._set([known, *found])
 
     def _set(self, parts: list[Bounded]) -> None:
         self.strategy = StrategyColumns.concatenate([part.strategy for part in parts])
-        self.policy = np.concatenate([part.policy for part in parts])
-        self.weight = np.concatenate([part.weight for part in parts])
-        self.penalty = np.concatenate([part.penalty for part in parts])
+        self.policy: Index = np.concatenate([part.policy for part in parts])
+        self.weight: Array = np.concatenate([part.weight for part in parts])
+        self.penalty: Array = np.concatenate([part.penalty for part in parts])
         self.lower_s = np.concatenate([part.lower_s for part in parts])
         added = len(self.lower_s) - len(self.upper_s)
         self.upper_s = np.concatenate([self.upper_s, np.full(added, np.inf)])
         self.is_refined = np.concatenate([self.is_refined, np.zeros(added, dtype=bool)])
-        self.group = np.searchsorted(self.gpus, self.strategy.num_gpus)
-        rows = np.arange(len(self.strategy))
-        self.layout = unique_rows(self.strategy, LAYOUT)[1] if self.one_per_layout else rows
+        self.group: Index = np.searchsorted(self.gpus, self.strategy.num_gpus)
+        # Number of every row's layout.
+        self.layout = np.arange(len(self.strategy))
+        if self.one_per_layout:
+            self.layout = unique_rows(self.strategy, LAYOUT)[1]
 
     @property
     def most_s(self) -> Array:

@@ -1,7 +1,7 @@
 """State of a best-first search: shapes, the candidates of those opened, their splits."""
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -28,15 +28,12 @@ class Shapes:
     lower_s: Array  # Weighed bound of what was not priced yet; infinite where all was
     weight: Array  # Factor that the bounds already include
     footprint: Footprint | None = None
-    gpus: Array = field(init=False)  # GPUs of every group, ascending
-    group: Index = field(init=False)
-    is_closed: Mask = field(init=False)
-    opened_s: Array = field(init=False)
-    """The largest limit, and the longest time, under which each was opened."""
 
     def __post_init__(self) -> None:
+        # GPUs of every group, ascending.
         self.gpus, self.group = np.unique(gpus_of(self.columns), return_inverse=True)
         self.is_closed = np.ones(len(self.group), dtype=bool)
+        # The largest limit, and the longest time, under which each was opened.
         self.opened_s = np.full((2, len(self.group)), -np.inf)
         self.bound_s = self.lower_s.copy()
 
@@ -103,8 +100,6 @@ class Exploration:
     num_configurations: int = 0  # Legal strategies of the shapes opened
     num_priced: int = 0
     num_fitting: int = 0
-    candidates: Candidates = field(init=False)
-    solving: Solving = field(init=False)
 
     def __post_init__(self) -> None:
         self.pricing = Pricing(

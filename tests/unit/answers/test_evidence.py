@@ -11,7 +11,6 @@ from contexts import context_of, small_model
 from planner.answers.evidence import MAX_RUNS, NEAR_OCTAVES, distances, evidence, published_runs
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
 from planner.report.words import evidence_line
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import Strategy
@@ -103,30 +102,6 @@ def test_a_tiny_model_is_near_to_nothing() -> None:
     model = small_model(num_layers=2, hidden_size=256, ffn_size=1024, vocab_size=1024)
     context, strategy = plan_of(context_of(model=model))
     assert evidence(context, strategy).note == "no published run on h100-sxm is near"
-
-
-def test_the_line_gives_signed_errors_of_each_run(near_plan: tuple[Context, Strategy]) -> None:
-    found = evidence(*near_plan)
-    line = evidence_line(near_plan[0], found)
-    for near in found.runs:
-        assert f"{near.gpus} {near.accelerator}" in line
-        assert f"time {100 * (near.predicted_s / near.measured_s - 1):+.1f} %" in line
-
-
-def test_the_data_names_sources_and_distances(near_plan: tuple[Context, Strategy]) -> None:
-    for run in evidence(*near_plan).runs:
-        assert run.source
-        assert run.time_error == pytest.approx(run.predicted_s / run.measured_s - 1.0)
-
-
-def test_the_range_of_a_plan_is_that_of_its_regime(near_plan: tuple[Context, Strategy]) -> None:
-    context, strategy = near_plan
-    found = estimate(context, strategy)
-    span = context.traits.time_range(("dense", "usual"), "h100-sxm")
-    assert found.iter_time_s_lower == pytest.approx(span.low * found.iter_time_s)
-    assert found.iter_time_s_upper == pytest.approx(span.high * found.iter_time_s)
-    assert found.iter_time_s_lower < found.iter_time_s < found.iter_time_s_upper
-    assert "dense" in found.regime
 
 
 def test_the_table_is_read_only_when_asked_for() -> None:

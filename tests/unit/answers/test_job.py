@@ -95,17 +95,6 @@ def test_asynchronous_checkpoints_stop_less_and_begin_when_the_last_is_written()
     assert beside.lost_s == pytest.approx(600 + 2 * beside.write_s)
 
 
-def test_storage_is_limited_by_the_ports_of_the_nodes() -> None:
-    assert job(storage_bytes_per_s=1e15).write_s == pytest.approx(
-        job().checkpoint_bytes / (2 * 400e9)
-    )
-
-
-def test_energy_is_that_of_accelerators_at_rated_power() -> None:
-    made = job()
-    assert made.energy_kwh == pytest.approx(made.gpu_hours * 0.7)
-
-
 def test_a_job_that_never_ends_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="--node-mtbf: the job never ends"):
         job(node_mtbf_s=120.0).check()

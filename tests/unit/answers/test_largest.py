@@ -60,22 +60,6 @@ def test_the_value_fits_and_the_next_one_does_not(fix: tuple[str, ...]) -> None:
     assert not fits(answer, length.fixed, length.beyond or 0)
 
 
-def test_every_smaller_micro_batch_fits_too() -> None:
-    answer = answered(*LAYOUT, seq_len=4096)
-    most = answer.found[0].value
-    assert 1 < most <= STEPS_PER_DOUBLING
-    assert [size for size in range(1, 2 * most) if fits(answer, size, 4096)] == [
-        *range(1, most + 1)
-    ]
-
-
-def test_the_layout_given_is_the_plans() -> None:
-    for one in answered(*LAYOUT).found:
-        assert one.plan is not None
-        strategy = one.plan.strategy
-        assert (strategy.tp, strategy.pp, strategy.recompute) == (2, 1, "none")
-
-
 def test_a_batch_that_is_given_binds_where_it_divides_into_less() -> None:
     free = answered(*LAYOUT).found[0].value
     assert free < PRIME

@@ -46,13 +46,6 @@ def test_data_parallelism_takes_what_is_left_of_the_cluster(llama: Context) -> N
     assert strategy_of(llama, tp=2, pp=2, cp=2).dp == 4
 
 
-def test_the_rest_of_a_layout_has_plain_defaults(llama: Context) -> None:
-    strategy = strategy_of(llama, tp=8, pp=2)
-    assert strategy.layers_per_stage == (40, 40)
-    assert (strategy.recompute, strategy.offload) == ("none", "none")
-    assert (strategy.vpp, strategy.cp, strategy.ep, strategy.dp_replicate) == (1, 1, 1, 1)
-
-
 def test_only_what_is_said_to_follow_is_not_neutral_where_it_is_left_out(llama: Context) -> None:
     strategy = strategy_of(llama, tp=8, pp=2)
     filled = {
@@ -139,10 +132,6 @@ def test_a_part_of_the_states_is_offloaded_where_the_framework_can() -> None:
     message = refusal(context, zero_stage=2, **part)["--offload-percent"]
     assert message.startswith("offload_percent_offered: ")
     assert "under ZeRO 2" in message
-
-
-def test_tensor_parallelism_beyond_a_node_is_slow_but_legal(llama: Context) -> None:
-    assert strategy_of(llama, tp=16).tp == 16
 
 
 def test_a_layout_is_taken_as_written() -> None:

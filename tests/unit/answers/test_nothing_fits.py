@@ -7,7 +7,6 @@ import pytest
 from contexts import context_of
 
 from planner.answers.conflict import GPUS, HBM, missing_memory
-from planner.answers.layout import differences, short_layout
 from planner.answers.nothing_fits import NothingFits, explain_nothing, nothing_fits
 from planner.answers.plan import answer
 from planner.answers.whatif import Case
@@ -108,13 +107,3 @@ def test_the_nearest_of_several_frameworks_is_explained() -> None:
     assert found.missing.missing_bytes == pytest.approx(least)
     words = [one.change.words for one in found.remedies]
     assert not any(re.match("--framework (accelerate|megatron)", each) for each in words)
-
-
-def test_differences_of_layouts_are_what_differs(tight: Context) -> None:
-    first, second = (
-        answer([tight], top=1, narrowing=read_narrowing(fix=[text])).plans[0].strategy
-        for text in ("tp=1", "tp=8")
-    )
-    assert differences(first, first) == {}
-    assert differences(first, second)["tp"] == ("1", "8")
-    assert "tp=8" in short_layout(second)

@@ -9,8 +9,6 @@ from planner.answers.plan import answer
 from planner.answers.scale import (
     BITE_FRACTION,
     Scaling,
-    batch_at,
-    efficiency,
     gpus_for_deadline,
     limit_of,
     nothing_scales,
@@ -52,21 +50,11 @@ def test_gpt3_with_everything_recomputed_takes_1024_gpus_34_days() -> None:
     assert gpus_for_deadline(flops, 140e12, 34 * DAY_S) == pytest.approx(1024, rel=0.01)
 
 
-def test_efficiency_by_hand() -> None:
-    assert efficiency(1500.0, 100.0, 16.0) == pytest.approx(0.9375)
-
-
 def test_each_size_holds_the_plan_of_the_search_on_so_many_gpus(strong: Scaling) -> None:
     for point, plan in strong.fitting:
         best = answer([plan.context], top=1).plans[0]
         assert plan.strategy.num_gpus == point.num_gpus == best.strategy.num_gpus
         assert plan.estimate.iter_time_s == pytest.approx(best.estimate.iter_time_s, rel=1e-9)
-
-
-def test_strong_speed_up_is_the_ratio_of_times(strong: Scaling) -> None:
-    for _, plan in strong.fitting:
-        ratio = strong.base.estimate.iter_time_s / plan.estimate.iter_time_s
-        assert strong.speed_up(plan) == pytest.approx(ratio)
 
 
 def test_weak_scaling_keeps_the_batch_per_gpu(weak: Scaling) -> None:
@@ -75,10 +63,6 @@ def test_weak_scaling_keeps_the_batch_per_gpu(weak: Scaling) -> None:
         ratio = weak.base.estimate.iter_time_s / plan.estimate.iter_time_s
         assert plan.context.job.global_batch == point.global_batch
         assert weak.efficiency(plan) == pytest.approx(ratio)
-
-
-def test_weak_scaling_loses_less_than_strong(strong: Scaling, weak: Scaling) -> None:
-    assert weak.efficiency(weak.largest) > strong.efficiency(strong.largest)
 
 
 @pytest.mark.parametrize("kind", ["strong", "weak"])
@@ -158,9 +142,3 @@ def test_the_fewest_gpus_that_meet_a_deadline() -> None:
 )
 def test_items_by_limit(item: str, limit: str) -> None:
     assert limit_of(item) == limit
-
-
-@pytest.mark.parametrize(("gpus", "batch"), [(8, 12), (16, 24), (1, 2)])
-def test_weak_batches_are_whole(gpus: int, batch: int) -> None:
-    assert batch_at(gpus, 8, 12, is_weak=True) == batch
-    assert batch_at(gpus, 8, 12, is_weak=False) == 12

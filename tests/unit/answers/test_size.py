@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import pytest
 from contexts import context_of
 
 from planner.answers.base import Deadline, Plan
-from planner.answers.plan import merged
 from planner.answers.scale import fastest_on_all
 from planner.answers.size import (
-    IN_GPUS_AND_TIME,
     ClusterOf,
     Sizer,
     Sizing,
@@ -60,13 +57,6 @@ def own_plan(case: Case, num_gpus: int, cluster_of: ClusterOf) -> Plan | None:
     return fastest_on_all(on_cluster(case, cluster_of(num_gpus))).plan
 
 
-def test_sizes_are_faster_than_all_smaller_ones(all_sizes: tuple[Plan, ...]) -> None:
-    assert len(all_sizes) > 5
-    for small, large in pairwise(all_sizes):
-        assert small.num_gpus < large.num_gpus
-        assert small.estimate.iter_time_s > large.estimate.iter_time_s
-
-
 @pytest.mark.parametrize("row", [-1, -3])
 def test_no_smaller_cluster_keeps_the_deadline(
     row: int, case: Case, all_sizes: tuple[Plan, ...]
@@ -78,25 +68,6 @@ def test_no_smaller_cluster_keeps_the_deadline(
     for gpus in range(8, chosen.num_gpus, 8):
         plan = own_plan(case, gpus, CLUSTER_OF)
         assert plan is None or found.limits.missed_by(plan)
-
-
-def test_the_plan_is_that_of_a_cluster_of_its_own(case: Case, all_sizes: tuple[Plan, ...]) -> None:
-    chosen = size_for(case, all_sizes[-2], 1.001).chosen
-    assert chosen is not None
-    assert chosen.context.cluster.num_accelerators == chosen.num_gpus
-    assert chosen.num_nodes == chosen.num_gpus // 8
-    plan = fastest_on_all(Case(contexts=(chosen.context,))).plan
-    assert plan is not None
-    assert chosen.estimate.iter_time_s == pytest.approx(plan.estimate.iter_time_s, rel=1e-9)
-
-
-def test_a_rate_is_a_deadline_by_another_name(case: Case, all_sizes: tuple[Plan, ...]) -> None:
-    wanted = all_sizes[-3]
-    least = 0.999 * wanted.estimate.tokens_per_s
-    chosen = sized(case, JobLimits(total_tokens=TOKENS, min_tokens_per_s=least)).chosen
-    assert chosen is not None
-    assert chosen.num_gpus <= wanted.num_gpus
-    assert chosen.estimate.tokens_per_s >= least
 
 
 def test_a_deadline_nobody_keeps_names_the_fastest_and_a_larger_cluster(
@@ -118,11 +89,6 @@ def fake(size: Plan, gpus: int, iteration_s: float) -> Plan:
     return replace(
         size, strategy=strategy, estimate=replace(size.estimate, iter_time_s=iteration_s)
     )
-
-
-def test_what_is_no_faster_than_a_smaller_size_is_left_out(all_sizes: tuple[Plan, ...]) -> None:
-    sizes = [fake(all_sizes[0], *each) for each in ((16, 5.0), (8, 5.0), (24, 4.0))]
-    assert [size.num_gpus for size in merged(sizes, IN_GPUS_AND_TIME)] == [8, 24]
 
 
 def test_the_nearest_give_up_one_kind_of_limit(all_sizes: tuple[Plan, ...]) -> None:

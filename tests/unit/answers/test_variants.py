@@ -107,7 +107,6 @@ def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
 
 H, TOKENS, VOCAB = 1024, 1024, 32000
 """The small model of the fixtures: 4 layers, ffn 4H, 16 heads, one sequence per micro-batch."""
-PARAMS = 4 * (12 * H**2 + 13 * H) + 2 * VOCAB * H + 2 * H
 FRAGMENTATION = 1.05
 
 
@@ -133,49 +132,6 @@ def test_full_recomputation_saves_all_but_the_inputs_by_hand() -> None:
     assert one.saved_bytes == pytest.approx(expected)
     assert one.time_factor is not None
     assert 1.1 < one.time_factor < 1.4
-
-
-def test_selective_recomputation_saves_the_log_sum_exp() -> None:
-    one = by_change(savings_of(context_of(), dp=1))["recompute selective in all layers"]
-    assert one.saved_bytes == pytest.approx(4 * TOKENS * 4 * 16 * FRAGMENTATION)
-
-
-def test_offloading_activations_saves_all_but_two_layers_by_hand() -> None:
-    # Of 4 layers' 32h bytes and 4 per head a token nothing stays. The peak moves from the loss, 2V
-    # + 6h a token, to a layer's backward: two layers' buffers beside gradients of 2h and 8h.
-    one = by_change(savings_of(context_of(), dp=1))["offload all activations"]
-    kept, loss = 32 * H + 4 * 16, 2 * VOCAB + 6 * H
-    saved = 4 * kept + loss - (2 * kept + 10 * H)
-    assert one.saved_bytes == pytest.approx(TOKENS * saved * FRAGMENTATION)
-    assert one.time_factor is not None
-    assert one.time_factor >= 1.0
-
-
-def test_activations_stay_where_the_framework_cannot_offload_them() -> None:
-    one = by_change(savings_of(context_of(), dp=4, pp=2))["offload all activations"]
-    assert one.refused == "activation_offload_offered"
-    assert one.why.endswith("megatron offers it: without pipelining")
-
-
-def test_sharding_the_optimizer_over_8_ranks_by_hand() -> None:
-    # Megatron: 18 bytes per parameter become 6 + 12 / 8 = 7.5.
-    one = by_change(savings_of(context_of(), dp=8, zero_stage=0))["ZeRO stage 1"]
-    assert one.saved_bytes == pytest.approx(10.5 * PARAMS * FRAGMENTATION, rel=1e-6)
-
-
-def test_each_zero_stage_saves_more_than_the_one_before() -> None:
-    context = context_of(
-        framework="deepspeed", model="llama3-8b", cluster="4xdgx-h100", global_batch=64
-    )
-    found = by_change(savings_of(context, dp=32, zero_stage=0))
-    stages = [saved_bytes(found[f"ZeRO stage {stage}"]) for stage in (1, 2, 3)]
-    assert 0 < stages[0] < stages[1] < stages[2]
-
-
-def test_a_stage_that_is_reached_is_not_offered_again() -> None:
-    found = by_change(savings_of(context_of(framework="deepspeed"), dp=8, zero_stage=2))
-    assert "ZeRO stage 3" in found
-    assert not {"ZeRO stage 0", "ZeRO stage 1", "ZeRO stage 2"} & found.keys()
 
 
 def test_refused_changes_carry_the_rule_and_no_numbers() -> None:
@@ -225,10 +181,3 @@ def test_changes_that_have_no_meaning_here_are_left_out() -> None:
     assert "no interleaving" not in found
     assert "shard over all of dp" not in found
     assert not [name for name in found if name.startswith(("micro-batch", "ep "))]
-
-
-def test_half_the_sequence_halves_activations() -> None:
-    # Kept activations and the loss's tensors, 2V + 6h a token, are per token.
-    one = by_change(savings_of(context_of(), dp=1))["sequences of 512"]
-    per_token = 4 * (32 * H + 4 * 16) + 2 * VOCAB + 6 * H
-    assert one.saved_bytes == pytest.approx(TOKENS / 2 * per_token * FRAGMENTATION)

@@ -58,17 +58,6 @@ def test_items_add_up_to_the_difference_and_descend(slower: WhyAnswer) -> None:
     assert differences == sorted(differences, reverse=True)
 
 
-def test_options_the_best_plan_keeps_give_the_best_plan(
-    context: Context, slower: WhyAnswer
-) -> None:
-    assert slower.best is not None
-    strategy = slower.best.strategy
-    names = ("dp", "tp", "pp", "vpp", "micro_batch", "zero_stage")
-    fixed = [f"{name}={getattr(strategy, name)}" for name in names]
-    assert asked(context, fix=fixed).verdict == "is the best plan"
-    assert asked(context, fix=fixed[1:2]).verdict == "is the best plan"
-
-
 def changed(answer: WhyAnswer, factor: float, **strategy: object) -> WhyAnswer:
     assert answer.best is not None
     estimate = answer.best.estimate
@@ -190,15 +179,6 @@ def test_what_does_not_fit_and_what_is_illegal_is_explained() -> None:
     assert dropped.plan.strategy == illegal.best.strategy
 
 
-def test_allow_widens_both_spaces(context: Context) -> None:
-    found = asked(context, fix=["tp=8"], allow=["cross-domain-tp"])
-    assert found.case.narrowing.limiting == ("--fix tp=8",)
-    assert found.best is not None
-    wider = read_narrowing(allow=["cross-domain-tp"])
-    expected = answer([context], top=1, narrowing=wider).plans[0]
-    assert found.best.strategy == expected.strategy
-
-
 def plan_of(context: Context, **layout: int) -> Plan:
     context, strategy = resolve(context, requested(**layout, global_batch=64))
     made = estimate(context, strategy)
@@ -215,12 +195,6 @@ def test_layouts_of_one_job_are_known_as_published_pairs_are() -> None:
     back = speed(second, first)
     assert back.value * found.value == pytest.approx(1.0)
     assert back.lower * found.upper == pytest.approx(1.0)
-
-
-def test_a_plan_beside_itself_has_no_error() -> None:
-    plan = plan_of(context_of(model="llama3-8b", cluster="1xdgx-h100", global_batch=64), tp=2)
-    found = speed(plan, plan)
-    assert (found.value, found.lower, found.upper) == (1.0, 1.0, 1.0)
 
 
 def test_other_jobs_are_compared_by_tokens_and_err_independently() -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from contexts import context_of
 
@@ -27,7 +26,6 @@ from planner.query.options import OPTIONS
 from planner.search.ranking.goals import non_dominated
 from planner.spec.job import JobSpec
 
-DAY_S = 86400.0
 JOB = JobSpec(global_batch=512, seq_len=8192, total_tokens=2**40)
 """2**22 tokens per iteration: 2**18 iterations."""
 
@@ -55,18 +53,6 @@ def test_cost_and_energy_by_hand() -> None:
     assert cost_usd(1000.0, cluster.node) == pytest.approx(3200.0)
     assert energy_kwh(1000.0, cluster.accelerator) == pytest.approx(700.0)
     assert cost_usd(1000.0, replace(cluster.node, usd_per_hour=None)) is None
-
-
-def test_columns_give_what_numbers_do() -> None:
-    cluster = context_of().cluster
-    gpus, seconds = np.array([8.0, 64.0]), np.array([10.0, 2.0])
-    hours = gpu_hours(gpus, job_time_s(seconds, JOB))
-    one = gpu_hours(64.0, job_time_s(2.0, JOB))
-    assert hours[1] == one
-    assert np.asarray(cost_usd(hours, cluster.node))[1] == cost_usd(one, cluster.node)
-    assert np.asarray(energy_kwh(hours, cluster.accelerator))[1] == energy_kwh(
-        one, cluster.accelerator
-    )
 
 
 def test_no_price_is_refused_with_its_key(plans: tuple[Plan, ...]) -> None:
@@ -110,11 +96,6 @@ def test_the_longest_iteration_by_hand() -> None:
     assert deadline.longest_iteration_s(JOB) == 4.0
     assert rate.longest_iteration_s(JOB) == both.longest_iteration_s(JOB) == 2.0
     assert JobLimits(total_tokens=1).longest_iteration_s(JOB) == math.inf
-
-
-def test_an_iteration_of_the_longest_time_ends_at_the_deadline() -> None:
-    limits = JobLimits(total_tokens=2**40, deadline_s=30 * DAY_S)
-    assert job_time_s(limits.longest_iteration_s(JOB), JOB) == pytest.approx(30 * DAY_S)
 
 
 def test_each_limit_is_missed_by_its_own() -> None:

@@ -66,12 +66,6 @@ def test_other_words_mean_what_there_is() -> None:
     assert not set(OTHER_FORMATS) & set(format_names())
 
 
-def test_a_format_is_named_as_its_program_is() -> None:
-    assert meant_word("--emit", "Megatron-LM", format_names()) == "megatron"
-    assert meant_word("--emit", "ms_swift", format_names()) == "ms-swift"
-    assert meant_word("--emit", "megatronn", format_names()) == "megatronn"
-
-
 def test_no_command_has_an_option_that_is_another_programs() -> None:
     own = {
         option
@@ -93,10 +87,6 @@ def test_a_question_in_other_words_is_the_same_question() -> None:
     words += ["--optimizer", "AdamW", "--precision", "BF16", "--framework", "Megatron-LM"]
     asked = said("plan", "llama3.1-8b", "8xh100", *usual)
     assert said("plan", "meta-llama/Llama-3.1-8B", "h100x8", *words) == asked
-
-
-def test_help_has_a_short_option() -> None:
-    assert said("plan", "-h") == said("plan", "--help")
 
 
 def test_defaults_are_of_the_environment_then_of_the_project(

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from planner.cost.context import Context
 from planner.errors import InputError
-from planner.search.space.expressions import DIMENSIONS
-from planner.search.space.narrow import NOT_COVERED, Narrowing, read_narrowing
+from planner.search.space.narrow import NOT_COVERED, read_narrowing
 from planner.search.space.rule import GPUS, Rule
-from planner.search.space.space import dimension_values
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 
 Contexts = Callable[..., Context]
@@ -44,16 +42,6 @@ def verdicts(rule: Rule, context: Context, **columns: list[int]) -> list[bool]:
     legal = rule.is_legal(context, {name: np.array(column) for name, column in columns.items()})
     assert legal.dtype == bool
     return legal.tolist()
-
-
-def test_no_options_narrow_nothing() -> None:
-    assert read_narrowing() == Narrowing()
-    assert Narrowing().kinds == LAYER_POLICY_NAMES
-
-
-def test_dimensions_are_those_of_the_space_and_more(context_of: Contexts) -> None:
-    assert set(dimension_values(context_of())) <= set(DIMENSIONS)
-    assert "sequence_parallel" in DIMENSIONS
 
 
 def test_fixed_values_stand_for_codes_of_their_dimension() -> None:
@@ -143,18 +131,6 @@ def test_words_are_bare_or_quoted(context_of: Contexts) -> None:
     assert verdicts(opposite, context_of(), schedule=codes) == [not each for each in wanted]
 
 
-@pytest.mark.parametrize("code", OFFLOAD_CODES)
-def test_every_offload_can_be_named(context_of: Contexts, code: str) -> None:
-    codes = list(range(len(OFFLOAD_CODES)))
-    legal = verdicts(where(f"offload == {code}"), context_of(), offload=codes)
-    assert legal == [name == code for name in OFFLOAD_CODES]
-
-
-def test_placements_can_be_named(context_of: Contexts) -> None:
-    rule = where(f"placement != {PLACEMENT_NAMES[0]}")
-    assert verdicts(rule, context_of(), placement=[0, 1]) == [False, True]
-
-
 def test_derived_numbers_follow_from_their_columns(context_of: Contexts) -> None:
     context = context_of(global_batch=64)
     rule = where("num_micro_batches >= 8")
@@ -198,11 +174,6 @@ def test_numbers_beyond_whole_doubles_hold_nowhere(context_of: Contexts) -> None
 )
 def test_recomputation_is_narrowed_by_kind(options: Any, kinds: tuple[str, ...]) -> None:
     assert read_narrowing(**options).kinds == kinds
-
-
-def test_what_recomputation_is_joined_with_stays_a_rule() -> None:
-    assert where("recompute != full and tp <= 8").needs == ("tp",)
-    assert read_narrowing(where=["recompute == full"]).rules == ()
 
 
 @pytest.mark.parametrize(
@@ -411,19 +382,6 @@ def test_contradictions_name_both_sides(options: Any, texts: tuple[str, ...], hi
     message = problem_of(**options)
     assert all(text in message for text in texts)
     assert hint in message
-
-
-def test_only_options_that_contradict_are_named() -> None:
-    message = problem_of(fix=["tp=8"], limit=["tp>=2", "tp<=4", "tp!=6"])
-    assert "--fix tp=8 and --limit tp<=4 leave" in message
-
-
-def test_values_that_partly_hold_do_not_contradict() -> None:
-    assert read_narrowing(fix=["tp=2|8"], limit=["tp<=4"]).values == {"tp": (2, 8)}
-
-
-def test_what_needs_the_job_is_left_to_the_search() -> None:
-    assert read_narrowing(fix=["dp=8,micro_batch=4,num_micro_batches=3"]).rules
 
 
 WORDS = st.sampled_from(
