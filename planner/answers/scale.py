@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import Literal
 
@@ -30,26 +29,6 @@ LIMITS = {
 OTHER = "other"
 TOO_LATE = "nothing found within the time limit"
 BITE_FRACTION = 0.05  # a limit bites from the size on at which it costs this share of GPU time
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScalePoint:
-    """One size: its batch, and the best plan on all its GPUs or why there is none."""
-
-    num_gpus: int
-    global_batch: int
-    plan: Plan | None
-    why_none: str = ""
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Every replica runs one micro-batch: more replicas would have nothing to do."""
-        return self.plan is not None and self.plan.strategy.num_micro_batches == 1
-
-    @property
-    def is_unproved(self) -> bool:
-        """A plan that may not be the best."""
-        return self.plan is not None and not self.plan.is_optimal
 
 
 def limit_of(item: str) -> str:
@@ -88,36 +67,70 @@ def gpus_for_deadline(total_flops: float, flops_per_s: float, seconds: float) ->
     return total_flops / (flops_per_s * seconds)
 
 
+def is_exhausted(plan: Plan) -> bool:
+    """Every replica runs one micro-batch: more replicas would have nothing to do."""
+    return plan.strategy.num_micro_batches == 1
+
+
+class ScaleRow(Row):
+    """One size of a scaling curve; without a plan only its batch and why there is none."""
+
+    gpus: int
+    global_batch: int
+    why: str | None = None
+    speed_up: float | None = None
+    """Against the base."""
+    efficiency: float | None = None
+    """Against the base."""
+    shares: dict[str, float] | None = None
+    """Share of the iteration by limit; their sum is 1."""
+    losses: dict[str, float] | None = None
+    """Loss of efficiency by limit; their sum is 1 less the efficiency."""
+    limit: str | None = None
+    """The largest of them."""
+    batch_exhausted: bool = False
+    """Every replica runs one micro-batch."""
+    plan: PlanRow | None = None
+
+    @classmethod
+    def of(cls, result: "Scaling", plan: Plan) -> "ScaleRow":
+        """The row of a size's plan."""
+        return cls(
+            gpus=plan.num_gpus,
+            global_batch=plan.context.job.global_batch,
+            speed_up=result.speed_up(plan),
+            efficiency=result.efficiency(plan),
+            shares=shares(plan.estimate),
+            losses=result.losses(plan),
+            limit=result.limit(plan),
+            batch_exhausted=is_exhausted(plan),
+            plan=PlanRow.of(plan),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
     """A scaling curve; the base is the first size at which anything fits."""
 
-    points: tuple[ScalePoint, ...]
+    plans: tuple[Plan, ...]  # of the sizes that have one, ascending, each on all its GPUs
+    without: tuple[ScaleRow, ...]  # sizes that have none
     is_weak: bool
     case: Case
     finish_in_s: float | None = None  # what the whole job may take
     seconds: float = 0.0
 
-    @cached_property
-    def fitting(self) -> tuple[tuple[ScalePoint, Plan], ...]:
-        """The sizes with a plan, ascending, and their plans."""
-        return tuple((point, point.plan) for point in self.points if point.plan is not None)
-
     @property
     def late_at(self) -> tuple[int, ...]:
         """Sizes at which a faster plan may exist: a limit of time or of the solver struck."""
-        late = [one for one in self.points if one.why_none == TOO_LATE or one.is_unproved]
-        return tuple(point.num_gpus for point in late)
+        late = [size.gpus for size in self.without if size.why == TOO_LATE]
+        return tuple(
+            sorted([*late, *(plan.num_gpus for plan in self.plans if not plan.is_optimal)])
+        )
 
     @property
     def base(self) -> Plan:
         """The plan on the fewest GPUs."""
-        return self.fitting[0][1]
-
-    @property
-    def largest(self) -> Plan:
-        """The plan on the most GPUs."""
-        return self.fitting[-1][1]
+        return self.plans[0]
 
     def speed_up(self, plan: Plan) -> float:
         """Tokens per second over those of the base."""
@@ -147,20 +160,20 @@ class Scaling:
     def bites(self) -> dict[str, list[tuple[int, float]]]:
         """Per limit that ever bites: the sizes where it does, and its loss there."""
         biting: dict[str, list[tuple[int, float]]] = {}
-        for point, plan in self.fitting:
+        for plan in self.plans:
             for name, loss in self.losses(plan).items():
                 if loss >= BITE_FRACTION:
-                    biting.setdefault(name, []).append((point.num_gpus, loss))
+                    biting.setdefault(name, []).append((plan.num_gpus, loss))
         return biting
 
     def exhausted_from(self) -> int | None:
         """The fewest GPUs from which on the batch is exhausted at every size."""
-        tail = takewhile(lambda pair: pair[0].is_exhausted, reversed(self.fitting))
-        return min((point.num_gpus for point, _ in tail), default=None)
+        tail = takewhile(is_exhausted, reversed(self.plans))
+        return min((plan.num_gpus for plan in tail), default=None)
 
     def finishes_in(self, seconds: float) -> Plan | None:
         """The plan on the fewest GPUs that ends the whole job in time."""
-        for _, plan in self.fitting:
+        for plan in self.plans:
             total_s = plan.total_s()
             if total_s and total_s <= seconds:
                 return plan
@@ -187,7 +200,7 @@ def scaling(
 
     Exact at every size, as `planner plan`; plans that leave GPUs idle are not considered.
     """
-    points, seconds = [], 0.0
+    plans, without, seconds = list[Plan](), list[ScaleRow](), 0.0
     deadline = deadline or Deadline()
     deadline.num_left = len(clusters) * len(case.contexts)
     base_gpus, base_batch = clusters[0].num_accelerators, case.context.job.global_batch
@@ -199,15 +212,16 @@ def scaling(
         contexts = tuple(each.with_job(global_batch=batch) for each in sized)
         found = fastest_on_all(replace(case, contexts=contexts), deadline)
         seconds += sum(result.seconds for result in found.searches)
-        is_legal = any(result.num_shapes for result in found.searches)
-        why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
-        if found.plan or not found.is_complete:
-            why = "" if found.plan else TOO_LATE
-        point = ScalePoint(num_gpus=num_gpus, global_batch=batch, plan=found.plan, why_none=why)
-        points.append(point)
+        plans += found.plans
+        if not found.plans:
+            is_legal = any(result.num_shapes for result in found.searches)
+            why = "does not fit in memory" if is_legal else "no legal layout uses all of them"
+            why = why if found.is_complete else TOO_LATE
+            without.append(ScaleRow(gpus=num_gpus, global_batch=batch, why=why))
     return Scaling(
         case=case,
-        points=tuple(points),
+        plans=tuple(plans),
+        without=tuple(without),
         is_weak=is_weak,
         finish_in_s=finish_in_s,
         seconds=seconds,
@@ -216,49 +230,10 @@ def scaling(
 
 def nothing_scales(context: Context, result: Scaling) -> NothingFitsError:
     """Say per size why it has no plan; `planner plan` on one of them tells more."""
-    lines = [f"{point.num_gpus:,} GPUs: {point.why_none}" for point in result.points]
+    lines = [f"{size.gpus:,} GPUs: {size.why}" for size in result.without]
     head = f"nothing fits: {context.model.name} on {context.cluster.node.name} at any of the sizes"
     tail = "`planner plan` on one of these sizes says what is missing and what would fit"
     return NothingFitsError("\n".join((head, *lines, tail)))
-
-
-class ScaleRow(Row):
-    """One size of a scaling curve; without a plan only its batch and why there is none."""
-
-    gpus: int
-    global_batch: int
-    why: str | None = None
-    speed_up: float | None = None
-    """Against the base."""
-    efficiency: float | None = None
-    """Against the base."""
-    shares: dict[str, float] | None = None
-    """Share of the iteration by limit; their sum is 1."""
-    losses: dict[str, float] | None = None
-    """Loss of efficiency by limit; their sum is 1 less the efficiency."""
-    limit: str | None = None
-    """The largest of them."""
-    batch_exhausted: bool = False
-    """Every replica runs one micro-batch."""
-    plan: PlanRow | None = None
-
-    @classmethod
-    def of(cls, result: Scaling, point: ScalePoint) -> "ScaleRow":
-        """The row of a point of the curve."""
-        plan = point.plan
-        if plan is None:
-            return cls(gpus=point.num_gpus, global_batch=point.global_batch, why=point.why_none)
-        return cls(
-            gpus=point.num_gpus,
-            global_batch=point.global_batch,
-            speed_up=result.speed_up(plan),
-            efficiency=result.efficiency(plan),
-            shares=shares(plan.estimate),
-            losses=result.losses(plan),
-            limit=result.limit(plan),
-            batch_exhausted=point.is_exhausted,
-            plan=PlanRow.of(plan),
-        )
 
 
 class ScaleDocument(Row):

@@ -192,7 +192,7 @@ def _scaling(
         deadline=deadline,
         progress=progress,
     )
-    if not result.fitting:
+    if not result.plans:
         is_late = bool(result.late_at)
         raise deadline.nothing_found() if is_late else nothing_scales(resolved.contexts[0], result)
     texts = resolved.narrowing.texts

@@ -172,7 +172,7 @@ def size_document(sizing: Sizing, notes: Sequence[Note]) -> SizeDocument:
 
 
 def _scaling_table(result: Scaling) -> Table[Plan]:
-    plans = [plan for _, plan in result.fitting]
+    plans = result.plans
     batch = Column[Plan]("batch", lambda plan: f"{plan.context.job.global_batch:,}")
     columns = [
         *degree_columns(plans),
@@ -196,7 +196,7 @@ def _bite_lines(result: Scaling) -> Iterator[str]:
         where = f"at {first:,} to {last:,} GPUs"
         if first == last:
             where = f"at {first:,} GPUs"
-        elif last == result.largest.strategy.num_gpus:
+        elif last == result.plans[-1].num_gpus:
             where = f"from {first:,} GPUs on"
         at_worst = f", {most:.1%} at {worst:,}" if worst != first else ""
         yield f"{name}: {TITLES[name]} takes {loss:.1%} {where}{at_worst}."
@@ -207,9 +207,8 @@ def _bite_lines(result: Scaling) -> Iterator[str]:
             "GPUs can only cut the model into smaller pieces."
         )
     reasons: dict[str, list[str]] = {}
-    for point in result.points:
-        if point.plan is None:
-            reasons.setdefault(point.why_none, []).append(f"{point.num_gpus:,}")
+    for size in result.without:
+        reasons.setdefault(size.why or "", []).append(f"{size.gpus:,}")
     yield from (f"none on {', '.join(sizes)} GPUs: {why}." for why, sizes in reasons.items())
 
 
@@ -232,7 +231,7 @@ def _deadline_line(result: Scaling, seconds: float) -> str:
 
 def _verdict_line(result: Scaling) -> str:
     """How far the largest size gets, and what takes most of what is lost."""
-    plan = result.largest
+    plan = result.plans[-1]
     gpus, base = plan.strategy.num_gpus, result.base.strategy.num_gpus
     if gpus == base:
         return f"Only {gpus:,} GPUs have such a plan: nothing to compare."
@@ -277,7 +276,10 @@ def scale_document(result: Scaling, notes: Sequence[Note]) -> ScaleDocument:
         scaling="weak" if result.is_weak else "strong",
         inputs=InputsRow.of(result.case.contexts, result.case.narrowing, notes),
         base_gpus=result.base.strategy.num_gpus,
-        sizes=[ScaleRow.of(result, point) for point in result.points],
+        sizes=sorted(
+            [*result.without, *(ScaleRow.of(result, plan) for plan in result.plans)],
+            key=lambda size: size.gpus,
+        ),
         limit_struck_at_gpus=list(result.late_at),
         batch_exhausted_from_gpus=result.exhausted_from(),
         seconds=result.seconds,

@@ -51,24 +51,24 @@ def test_gpt3_with_everything_recomputed_takes_1024_gpus_34_days() -> None:
 
 
 def test_each_size_holds_the_plan_of_the_search_on_so_many_gpus(strong: Scaling) -> None:
-    for point, plan in strong.fitting:
+    assert [plan.num_gpus for plan in strong.plans] == list(SIZES)
+    for plan in strong.plans:
         best = answer([plan.context], top=1).plans[0]
-        assert plan.strategy.num_gpus == point.num_gpus == best.strategy.num_gpus
+        assert plan.num_gpus == best.num_gpus == plan.context.cluster.num_accelerators
         assert plan.estimate.iter_time_s == pytest.approx(best.estimate.iter_time_s, rel=1e-9)
 
 
 def test_weak_scaling_keeps_the_batch_per_gpu(weak: Scaling) -> None:
-    assert [point.global_batch / point.num_gpus for point in weak.points] == [2.0] * len(SIZES)
-    for point, plan in weak.fitting:
+    for plan in weak.plans:
         ratio = weak.base.estimate.iter_time_s / plan.estimate.iter_time_s
-        assert plan.context.job.global_batch == point.global_batch
+        assert plan.context.job.global_batch == 2 * plan.num_gpus
         assert weak.efficiency(plan) == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize("kind", ["strong", "weak"])
 def test_losses_sum_to_what_the_efficiency_lacks(kind: str, request: pytest.FixtureRequest) -> None:
     found: Scaling = request.getfixturevalue(kind)
-    for _, plan in found.fitting:
+    for plan in found.plans:
         assert sum(shares(plan.estimate).values()) == pytest.approx(1.0)
         assert sum(found.losses(plan).values()) == pytest.approx(1.0 - found.efficiency(plan))
     assert found.limit(found.base) is None
@@ -79,10 +79,10 @@ def test_a_limit_bites_where_it_takes_so_much(strong: Scaling) -> None:
     assert bites
     for name, sizes in bites.items():
         biting = dict(sizes)
-        for point, plan in strong.fitting:
+        for plan in strong.plans:
             loss = strong.losses(plan)[name]
-            assert (loss >= BITE_FRACTION) == (point.num_gpus in biting)
-            assert biting.get(point.num_gpus, loss) == loss
+            assert (loss >= BITE_FRACTION) == (plan.num_gpus in biting)
+            assert biting.get(plan.num_gpus, loss) == loss
 
 
 def without_cp(context: Context) -> Context:
@@ -94,19 +94,18 @@ def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch() -> No
     found = curve(without_cp(context_of(model="llama3-8b", global_batch=8, seq_len=4096)))
     start = found.exhausted_from()
     assert start is not None
-    for point, plan in found.fitting:
-        if point.num_gpus >= start:
+    for plan in found.plans:
+        if plan.num_gpus >= start:
             assert plan.strategy.num_micro_batches == 1
 
 
 def test_sizes_without_a_plan_say_why() -> None:
     few = curve(without_cp(context_of(model="llama3-8b", global_batch=1, seq_len=4096)), (8, 4096))
-    assert [point.plan is None for point in few.points] == [False, True]
-    assert few.points[1].why_none == "no legal layout uses all of them"
+    assert [plan.num_gpus for plan in few.plans] == [8]
+    assert [size.why for size in few.without] == ["no legal layout uses all of them"]
     big = curve(context_of(model="llama3.1-405b", global_batch=64, seq_len=4096), (8, 1024))
-    assert [point.plan is None for point in big.points] == [True, False]
-    assert big.points[0].why_none == "does not fit in memory"
-    assert big.base.strategy.num_gpus == 1024
+    assert [size.why for size in big.without] == ["does not fit in memory"]
+    assert big.base.num_gpus == 1024
     assert big.efficiency(big.base) == 1.0
 
 
@@ -121,7 +120,7 @@ def test_nothing_at_any_size_is_an_error_that_names_them() -> None:
 def test_the_fewest_gpus_that_meet_a_deadline() -> None:
     context = context_of(model="llama3-8b", global_batch=64, seq_len=4096)
     found = curve(replace(context, job=replace(context.job, total_tokens=10**10)))
-    times = {point.num_gpus: plan.total_s() or 0.0 for point, plan in found.fitting}
+    times = {plan.num_gpus: plan.total_s() or 0.0 for plan in found.plans}
     plan = found.finishes_in(1.01 * times[64])
     assert plan is not None
     assert plan.strategy.num_gpus == 64
