@@ -129,7 +129,8 @@ def missing_memory(
         found = least_over_limit(narrowing, widened, limited, deadline=ends_s)
         if found is None:
             continue
-        strategy = found.fit.strategy
+        fit, is_least = found
+        strategy = fit.strategy
         memory = estimate(context, strategy).memory
         missing = {
             HBM: memory.peak_bytes - memory.usable_bytes,
@@ -139,7 +140,7 @@ def missing_memory(
             strategy=strategy,
             limit=limit,
             missing_bytes=missing[limit],
-            is_least=found.is_least,
+            is_least=is_least,
             ledger=stage_ledgers(price(context, strategy))[memory.stage],
         )
     return None

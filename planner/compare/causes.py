@@ -79,40 +79,37 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
     """Yield what the steps alone say."""
     steps_s, usual_s = measured.steps_s, measured.iter_time_s
     first = [one for one in measured.left_out_s if one > SLOW_FACTOR * usual_s]
-    if first:
-        count = measured.num_left_out
-        steps = f"{count} steps" if count > 1 else "step"
-        factor = max(first) / usual_s
-        text = f"up to {factor:.1f} times the median in the first {steps}, not counted"
-        yield Cause(name="first_steps", message=text)
+    steps = f"{measured.num_left_out} steps" if measured.num_left_out > 1 else "step"
     slow = [one for one in steps_s if one > SLOW_FACTOR * usual_s]
-    cost = measured.mean_s / usual_s - 1.0
-    # by which slow steps raise the mean
-    if slow and cost >= 0.02:
-        text = (
-            f"{len(slow)} of {len(steps_s)} steps took more than {SLOW_FACTOR:g} times the "
-            f"median, the worst {max(slow) / usual_s:.1f} times: the mean is "
-            f"{100 * cost:.0f} % above the median (checkpoints, evaluation, input or a slow node)"
-        )
-        yield Cause(name="stragglers", message=text)
-    # spread of steps from which they are uneven
-    if measured.spread > 0.10 and len(steps_s) >= 5:
-        text = (
-            f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: lengths "
-            "or routing differ from step to step, or a node or the network is shared"
-        )
-        yield Cause(name="uneven", message=text)
+    cost = measured.mean_s / usual_s - 1.0  # by which slow steps raise the mean
     third, drift = len(steps_s) // 3, 0.0
-    # of fewer steps a single slow one would be a drift
+    # Of fewer steps a single slow one would be a drift.
     if third >= 3:
         drift = median(steps_s[-third:]) / median(steps_s[:third]) - 1.0
-    # by which the last third of the steps is slower than the first
-    if drift >= 0.03:
-        text = (
-            f"steps grew {100 * drift:.0f} % slower from the first third to the last "
-            "(heat, memory in fragments, input)"
-        )
-        yield Cause(name="drift", message=text)
+    said = {
+        Cause(
+            name="first_steps",
+            message=f"up to {max(first, default=0.0) / usual_s:.1f} times the median in the first "
+            f"{steps}, not counted",
+        ): bool(first),
+        Cause(
+            name="stragglers",
+            message=f"{len(slow)} of {len(steps_s)} steps took more than {SLOW_FACTOR:g} times the "
+            f"median, the worst {max(steps_s) / usual_s:.1f} times: the mean is {100 * cost:.0f} % "
+            "above the median (checkpoints, evaluation, input or a slow node)",
+        ): bool(slow) and cost >= 0.02,
+        Cause(
+            name="uneven",
+            message=f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: "
+            "lengths or routing differ from step to step, or a node or the network is shared",
+        ): measured.spread > 0.10 and len(steps_s) >= 5,
+        Cause(
+            name="drift",
+            message=f"steps grew {100 * drift:.0f} % slower from the first third to the last "
+            "(heat, memory in fragments, input)",
+        ): drift >= 0.03,
+    }
+    yield from (cause for cause, holds in said.items() if holds)
 
 
 def no_overlap(case: MeasuredRun) -> Iterator[Cause]:

@@ -6,7 +6,7 @@ opens shapes, refines their strategies, and solves those that bounds leave open.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -153,18 +153,9 @@ class _Walk:
         return found_of(self.candidates, Ranked(row=row, split=self.candidates.splits[row]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeastOverLimit:
-    """A layout that fits with ``factor`` times the limit."""
-
-    fit: Found
-    factor: float
-    is_least: bool  # True if no other layout fits with the gap reduced by the fraction CLOSE
-
-
 def least_over_limit(
     narrowing: Narrowing, widened: Widened, limited: Limited, *, deadline: float | None = None
-) -> LeastOverLimit | None:
+) -> tuple[Found, bool] | None:
     """The layout that fits with the least more of a limit; None where none does.
 
     Nothing must fit with the limit as it is. After the deadline, the least of a sample.
@@ -186,7 +177,7 @@ def least_over_limit(
             strategy, factors = _least(enumeration, limited, possible, deadline)
         except SearchTimeoutError:
             found = _first(narrowing, widened, *sample, MOST_FACTOR, solves=False)
-            return found and replace(found, is_least=False)
+            return found and (found[0], False)
         try:
             found = _first(narrowing, widened, strategy, factors, upper, deadline=deadline)
         except SearchTimeoutError:
@@ -239,7 +230,7 @@ def _first(
     *,
     solves: bool = True,
     deadline: float | None = None,
-) -> LeastOverLimit | None:
+) -> tuple[Found, bool] | None:
     """The first layout as the factor grows up to ``upper``; only as bounds find them, or decided.
 
     ``factors`` are the least that bounds leave each strategy. The gap grows in steps that double;
@@ -256,9 +247,7 @@ def _first(
         found = walk.refined(np.arange(len(walk.candidates.strategy)))
         fit = walk.decided(found, solves=solves)
         if fit is not None:
-            return LeastOverLimit(
-                fit=fit, factor=factor, is_least=factor - proved <= CLOSE * (factor - 1.0)
-            )
+            return fit, factor - proved <= CLOSE * (factor - 1.0)
         if factor >= upper:
             return None
         proved = factor if solves else proved
