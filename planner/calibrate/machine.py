@@ -31,11 +31,9 @@ NEEDED: tuple[What, ...] = (
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SOURCE = "measured"
 # Until rows say more: shares of a peak, sides of a product and a length at which half of it is
-# reached, and launches of a small kernel that a kernel's own overhead is.
+# reached.
 GEMM = {"sustained_fraction": 0.9, "m0": 30.0, "n0": 30.0, "k0": 30.0}
 PASS = {"fraction": 0.4, "s0": 100.0}
-MEMORY_BOUND_FRACTION = 0.7
-LAUNCHES = 2.0
 # Of links that nothing was measured of; no plan of one process uses them.
 LINKS = {"gb_per_s_per_direction": 1.0, "latency_us": 100.0, "efficiency_fraction": 1.0}
 
@@ -121,7 +119,7 @@ def _accelerator(table: Table) -> dict[str, Any]:
         "hbm_gib": _figure(table.machine.memory_bytes / GIB),
         "context_gib": _figure(table.machine.context_bytes / GIB),
         "hbm_gb_per_s": _figure(fastest.bytes_per_s / GB, f"best: {fastest.what}"),
-        "memory_bound_fraction": _assumed(MEMORY_BOUND_FRACTION),
+        "memory_bound_fraction": _assumed(0.7),
     }
     for name, row in best.items():
         # 16 bits that are slower than 32 are emulated; nobody trains in them
@@ -130,7 +128,8 @@ def _accelerator(table: Table) -> dict[str, Any]:
             note = f"best product: {row.m} x {row.n} x {row.k}"
             made[key] = _figure(row.flops_per_s / TERA, note)
     launches = [row.time_s for row in table.of("launch")]
-    launch = {"launch_us": LAUNCHES * float(np.median(launches)) / US}
+    # A kernel's own overhead is taken as two launches of a small one.
+    launch = {"launch_us": 2.0 * float(np.median(launches)) / US}
     passes = {f"{way}_{key}": PASS[key] for way in ("forward", "backward") for key in PASS}
     for section, figures in {"gemm": GEMM, "attention": passes}.items():
         assumed = figures | launch

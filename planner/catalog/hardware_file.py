@@ -1,11 +1,12 @@
 """The schemas of hwdb files. Keys carry the vendor's unit; every number is a figure."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, fields
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import Field, RootModel, model_validator
+from pydantic import Field, RootModel, create_model, model_validator
 
 from planner.catalog.figures import (
     Figure,
@@ -17,7 +18,15 @@ from planner.catalog.figures import (
     WholeFigure,
     WholeFigures,
 )
-from planner.spec.cluster import Collective, Topology
+from planner.spec.cluster import (
+    AttentionEfficiency,
+    Collective,
+    CollectiveFit,
+    GemmEfficiency,
+    LowPrecisionAttention,
+    LowPrecisionGemm,
+    Topology,
+)
 
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 
@@ -30,88 +39,63 @@ class HardwareFile(Strict):
     sources: dict[str, Source]
 
 
-class LowPrecisionSection(Strict):
-    """Products in 8 or 4 bits; offsets left out are those of 16 bits."""
-
-    factor: Figure
-    m0: Figure | None = None
-    n0: Figure | None = None
-    k0: Figure | None = None
-    launch_us: Figure | None = None
+# By the end of a spec's field: that of the key of a section, whose unit is smaller.
+ENDS = {"bytes_per_s": "gb_per_s", "_bytes": "_kib", "_s": "_us"}
 
 
-class GemmSection(Strict):
-    """Matrix products; see planner.spec.cluster.GemmEfficiency."""
+def _section(spec: type, *optional: str, **other: Any) -> Any:  # noqa: ANN401 - types
+    """The part of a file that states a spec: its fields as figures, in the units of its keys.
 
-    sustained_fraction: Figure
-    sustained_slowest_fraction: Figure | None = None
-    sustained_fastest_fraction: Figure | None = None
-    m0: Figure
-    n0: Figure
-    k0: Figure
-    launch_us: Figure
-    num_multiprocessors: WholeFigure | None = None
-    wave_weight: Figure | None = None
-    tile_k0: Figure | None = None
-    tile_128x128_fraction: Figure | None = None
-    tile_128x64_fraction: Figure | None = None
-    low_precision: dict[Literal["fp8", "fp8_block", "mxfp8", "fp4"], LowPrecisionSection] = Field(
-        default={}
-    )
-
-
-class LowPrecisionAttentionSection(Strict):
-    """Fused attention in 8 bits; see planner.spec.cluster.LowPrecisionAttention."""
-
-    forward_factors: Figures
-    backward_factors: Figures
+    ``optional``: what may be left out although the spec has no default; ``other``: what is more
+    than a figure, with its type and default.
+    """
+    made: dict[str, Any] = {}
+    for each in fields(spec):
+        key, kind = each.name, WholeFigure if each.type is int else Figure
+        for end, unit in ENDS.items():
+            if key.endswith(end):
+                key = key.removesuffix(end) + unit
+                break
+        several: Any = Figures if get_origin(each.type) is tuple else kind
+        is_needed = each.default is MISSING and each.name not in optional
+        made[key] = (several, ...) if is_needed else (several | None, None)
+    return create_model(spec.__name__, __base__=Strict, **(made | other))
 
 
-class AttentionSection(Strict):
-    """Flash attention; see planner.spec.cluster.AttentionEfficiency."""
-
-    forward_fraction: Figure
-    forward_s0: Figure
-    backward_fraction: Figure
-    backward_s0: Figure
-    forward_tiles0: Figure | None = None
-    backward_tiles0: Figure | None = None
-    launch_us: Figure | None = None
-    head_dims: Figures | None = None
-    forward_head_factors: Figures | None = None
-    backward_head_factors: Figures | None = None
-    sustained_fraction: Figure | None = None
-    low_precision: dict[Literal["fp8", "mxfp8"], LowPrecisionAttentionSection] = Field(default={})
-
-    def has_factors(self) -> bool:
-        """Return True if head sizes rise, with one forward and one backward factor each."""
-        lists = [self.head_dims, self.forward_head_factors, self.backward_head_factors]
-        for each in self.low_precision.values():
-            lists += [each.forward_factors, each.backward_factors]
-        sizes = self.head_dims.value if self.head_dims else ()
-        lengths = {len(each.value) if each else 1 for each in lists}
-        return len(lengths) == 1 and list(sizes) == sorted(set(sizes))
+# Offsets that are left out are those of 16 bits.
+LowPrecision: Any = _section(LowPrecisionGemm, "m0", "n0", "k0", "launch_s")
+LowAttention: Any = _section(LowPrecisionAttention)
+GemmSection: Any = _section(
+    GemmEfficiency,
+    low_precision=(dict[Literal["fp8", "fp8_block", "mxfp8", "fp4"], LowPrecision], {}),
+)
+AttentionSection: Any = _section(
+    AttentionEfficiency, low_precision=(dict[Literal["fp8", "mxfp8"], LowAttention], {})
+)
+CollectiveSection: Any = _section(CollectiveFit, num_ranks=(Annotated[int, Field(gt=1)], ...))
 
 
-class CollectiveSection(Strict):
-    """One collective measured on a number of ranks of one scale-up domain, by regime."""
+def has_factors(section: AttentionSection) -> bool:
+    """Return True if head sizes rise, with one forward and one backward factor each."""
+    lists = [section.head_dims, section.forward_head_factors, section.backward_head_factors]
+    for each in section.low_precision.values():
+        lists += [each.forward_factors, each.backward_factors]
+    sizes = section.head_dims.value if section.head_dims else ()
+    lengths = {len(each.value) if each else 1 for each in lists}
+    return len(lengths) == 1 and list(sizes) == sorted(set(sizes))
 
-    num_ranks: Annotated[int, Field(gt=1)]
-    switch_kib: Figures | None = None  # message sizes at which the next regime begins
-    latency_us: Figures
-    busbw_gb_per_s: Figures
 
-    def fault(self) -> str:
-        """Return what is wrong between the lists of regimes."""
-        regimes = len(self.latency_us.value)
-        switches = self.switch_kib.value if self.switch_kib else ()
-        if len(self.busbw_gb_per_s.value) != regimes:
-            return "latency_us and busbw_gb_per_s must list as many values"
-        if len(switches) != regimes - 1:
-            needed = f"one value between each two of the {regimes} regimes"
-            return f"switch_kib must list {needed}; given {len(switches)}"
-        is_rising = all(earlier < later for earlier, later in pairwise(switches))
-        return "" if is_rising else "switch_kib must rise"
+def regimes_fault(section: CollectiveSection) -> str:
+    """Return what is wrong between the lists of regimes of a collective."""
+    regimes = len(section.latency_us.value)
+    switches = section.switch_kib.value if section.switch_kib else ()
+    if len(section.busbw_gb_per_s.value) != regimes:
+        return "latency_us and busbw_gb_per_s must list as many values"
+    if len(switches) != regimes - 1:
+        needed = f"one value between each two of the {regimes} regimes"
+        return f"switch_kib must list {needed}; given {len(switches)}"
+    is_rising = all(earlier < later for earlier, later in pairwise(switches))
+    return "" if is_rising else "switch_kib must rise"
 
 
 CollectiveSections = Annotated[tuple[CollectiveSection, ...], Field(strict=False)]
@@ -169,12 +153,12 @@ class AcceleratorFile(HardwareFile):
             yield "gemm.sustained_fraction", f"{between}; given {shares}"
         for key in ("attention", "attention_flash2", "attention_flash_attn"):
             section = getattr(self, key)
-            if section and not section.has_factors():
+            if section and not has_factors(section):
                 message = "head_dims must rise, with one forward and one backward factor each"
                 yield f"{key}.head_dims", message
         for collective in get_args(Collective) if self.collectives else ():
             for index, each in enumerate(getattr(self.collectives, collective)):
-                if message := each.fault():
+                if message := regimes_fault(each):
                     yield f"collectives.{collective}.{index}", message
 
 

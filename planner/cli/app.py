@@ -17,8 +17,6 @@ from planner.errors import InputError, PlannerError, Problem
 from planner.limits import MAX_WORD, one_line, short
 from planner.query.words import FORMER, as_meant, unknown_options
 
-HELP = {"-h", "--help"}
-
 # Help lists commands by what people come with, the usual ones first.
 PANELS = {
     "Plan": {
@@ -123,7 +121,7 @@ def _root(
 ) -> None:
     """Plan how to parallelize a training job on a cluster."""
     command = context.invoked_subcommand
-    if command in JOBS and not HELP & set(sys.argv):
+    if command in JOBS and not {"-h", "--help"} & set(sys.argv):
         context.default_map = {command: own_defaults()}
 
 

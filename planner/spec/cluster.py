@@ -40,6 +40,8 @@ class GemmEfficiency:
     """
 
     sustained_fraction: float
+    sustained_slowest_fraction: float | None = None
+    sustained_fastest_fraction: float | None = None
     m0: float
     n0: float
     k0: float
@@ -50,8 +52,6 @@ class GemmEfficiency:
     tile_128x128_fraction: float = 0.88
     tile_128x64_fraction: float = 0.70
     low_precision: Mapping[Precision, LowPrecisionGemm] = field(default_factory=dict)
-    sustained_slowest_fraction: float | None = None
-    sustained_fastest_fraction: float | None = None
 
     @property
     def slowest(self) -> float:
@@ -107,9 +107,9 @@ class CollectiveFit:
     """
 
     num_ranks: int
+    switch_bytes: tuple[float, ...] = ()  # rising, one less than there are regimes
     latency_s: tuple[float, ...]
     busbw_bytes_per_s: tuple[float, ...]
-    switch_bytes: tuple[float, ...] = ()  # rising, one less than there are regimes
 
 
 # Vendor of accelerators that are threads of the host's own processor.

@@ -77,15 +77,6 @@ def test_the_readme_says_what_was_decided(saved: str, tmp_path: Path) -> None:
     assert "planned for" not in text
 
 
-def test_the_same_plan_gives_the_same_bytes(saved: str, tmp_path: Path) -> None:
-    plan = saved
-    for name in ("one", "two"):
-        out = str(tmp_path / name)
-        planner("emit", plan, "--to", "fake", "--out", out, "--launcher", "kubernetes")
-    for name in names(tmp_path / "one"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
 def test_a_plan_the_format_cannot_express_ends_with_4_and_every_reason(
     saved: str, tmp_path: Path
 ) -> None:

@@ -232,12 +232,3 @@ def test_what_the_format_cannot_say_ends_with_4(demo_format: Format) -> None:
     assert (run.code, run.out) == (4, "")
     assert "the demo format writes nothing" in run.err
     assert Path("run.demo").read_text() == text
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_tables_stay_within_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    for name in ("deepspeed-memory", "accelerate-degree", "bridge-degree"):
-        put(BROKEN[name])
-        out = fix(BROKEN[name]).out.partition("What --apply changes")[0]
-        assert max(map(len, out.splitlines())) <= width

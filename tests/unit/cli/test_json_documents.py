@@ -122,20 +122,3 @@ def test_schema_prints_one_and_lists_all() -> None:
     assert (
         json.loads(planner("show", "schema", "plan").out)["title"] == "planner plan --format json"
     )
-
-
-def test_what_is_written_can_be_read_from_the_document(folder: Path) -> None:
-    run = planner("emit", "plan.yaml", "--to", "megatron", "--out", "out", "--format", "json")
-    files = read(run.out)["files"]
-    assert {file["name"]: file["text"] for file in files} == {
-        str(path.relative_to("out")): path.read_text() for path in Path("out").rglob("*.*")
-    }
-
-
-def test_an_explained_item_has_its_formula_inputs_and_parts(folder: Path) -> None:
-    item = read(planner("explain", "plan.yaml", "optimizer", "--format", "json").out)["item"]
-    whole, *parts = item["values"].values()
-    assert item["name"] == "memory.optimizer"
-    assert sum(parts) in (0, pytest.approx(whole))
-    assert item["formulas"]
-    assert "traits.states.master_weight_bytes" in {each["path"] for each in item["inputs"]}

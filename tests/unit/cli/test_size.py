@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,15 +71,6 @@ def test_a_larger_cluster_that_would_do_is_named() -> None:
     assert most is not None
     arguments[arguments.index("16")] = most[1]
     assert planner(*arguments).code == 0
-
-
-def test_a_cluster_file_gives_the_node(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("node: dgx-h100\ncount: 1\noverrides:\n  usd_per_hour: 51.2\n")
-    own = json_of("size", "llama3-8b", str(path), *QUESTION[3:], "--deadline", "5d")
-    listed = answer("--deadline", "5d")
-    assert own["chosen"]["gpus"] == listed["chosen"]["gpus"]
-    assert own["chosen"]["cost_usd"] == pytest.approx(2 * listed["chosen"]["cost_usd"])
 
 
 def test_without_a_limit_the_fewest_gpus_that_hold_it() -> None:

@@ -1,11 +1,7 @@
 """The size command over given sizes: curves, formats, charts, exit codes."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
-from in_process import json_of, planner
+from in_process import json_of
 
 from planner.errors import InputError
 from planner.limits import MAX_SIZES
@@ -48,22 +44,3 @@ def test_json_holds_every_size_in_base_units() -> None:
         ideal = data["sizes"][0]["plan"]["tokens_per_s"] * size["gpus"] / data["base_gpus"]
         assert size["efficiency"] == pytest.approx(plan["tokens_per_s"] / ideal)
         assert plan["gpus"] == size["gpus"]
-
-
-def test_the_count_of_the_cluster_does_not_matter() -> None:
-    def sizes(cluster: str) -> Any:
-        arguments = ("size", "llama3-8b", cluster, "--gpus", "8,16", "--global-batch", "64")
-        found = json_of(*arguments)["sizes"]
-        return [(size["gpus"], size["plan"]["iter_time_s"]) for size in found]
-
-    assert sizes("dgx-h100") == sizes("64xdgx-h100") == sizes("h100-sxm")
-
-
-def test_a_cluster_file_gives_node_and_fabric(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("node: dgx-h100\ncount: 1\noverrides:\n  nic_gbit_per_s: 100\n")
-    arguments = ("--gpus", "64", "--global-batch", "64", "--format", "json")
-    slow = json.loads(planner("size", "llama3-8b", str(path), *arguments).out)
-    fast = json.loads(planner("size", "llama3-8b", "dgx-h100", *arguments).out)
-    times = [data["sizes"][0]["plan"]["iter_time_s"] for data in (slow, fast)]
-    assert times[0] > times[1]

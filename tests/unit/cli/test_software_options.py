@@ -36,21 +36,6 @@ def test_a_setting_changes_the_plan_and_the_answer_says_so() -> None:
     assert slow["assumptions"][0]["traits"] == {"overheads": {"step_overhead_s": 10.0}}
 
 
-def test_memory_takes_both_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = json_of(*MEMORY)
-    setting = ("--set", "traits.overheads.workspace_bytes=2e9")
-    more = json_of(*MEMORY, *setting, "--profile", "bridge")
-    assert more["profile"] == "bridge"
-    assert more["assumptions"]["traits"] == {"overheads": {"workspace_bytes": 2e9}}
-    ledgers = [
-        {item["name"]: item["num_bytes"] for item in answer["stages"][0]["ledger"]}
-        for answer in (plain, more)
-    ]
-    assert ledgers[1]["workspaces"] == 2e9 != ledgers[0]["workspaces"]
-    monkeypatch.setenv("COLUMNS", "400")
-    assert "set traits.overheads.workspace_bytes=2e+09" in planner(*MEMORY, *setting, "-v").out
-
-
 def test_a_saved_plan_keeps_profile_and_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

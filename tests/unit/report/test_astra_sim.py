@@ -43,6 +43,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 NAMES = {0: "all_reduce", 2: "all_gather", 6: "all_to_all", 7: "reduce_scatter"}
 
 
+def two_nodes(model: str = "llama3-8b", cluster: str = "2xdgx-h100", **more: Any) -> Context:
+    return context_of(model=model, cluster=cluster, global_batch=16, seq_len=2048, **more)
+
+
 def made(context: Context, **layout: Any) -> Plan:
     """A plan; schedules and placements that no framework here offers are put into it."""
     free = {name: layout.pop(name) for name in ("placement", "schedule") if name in layout}
@@ -61,7 +65,7 @@ def written(plan: Plan, folder: Path) -> Folder:
 
 @pytest.fixture(params=LAYOUTS, ids=str)
 def plan(request: pytest.FixtureRequest) -> Plan:
-    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    context = two_nodes()
     return made(context, **LAYOUTS[request.param])
 
 
@@ -104,7 +108,7 @@ def test_replayed_with_its_own_durations_it_takes_the_modelled_iteration(
 
 
 def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(tmp_path: Path) -> None:
-    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    context = two_nodes()
     plan = made(with_traits(context, overlap={"optimizer_waits_for_all_stages": False}), tp=2, pp=4)
     drawn = timeline(price(plan.context, plan.strategy))
     ends = []
@@ -118,7 +122,7 @@ def test_stages_that_do_not_wait_for_one_another_step_when_they_are_done(tmp_pat
 
 
 def test_repeated_collectives_take_the_seconds_of_the_first_time(tmp_path: Path) -> None:
-    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    context = two_nodes()
     folder = written(made(context, tp=2, pp=4, recompute="full"), tmp_path)
 
     def seconds_of(name: str) -> list[int]:
@@ -157,7 +161,7 @@ def bytes_of(folder: Folder, rank: int, word: str) -> dict[tuple[str, int], int]
 
 
 def test_bytes_of_tensor_parallelism_are_those_of_the_layers(tmp_path: Path) -> None:
-    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    context = two_nodes()
     plan = made(context, tp=2, pp=4, sequence_parallel=True)
     found = bytes_of(written(plan, tmp_path), 5, "tensor_parallel")
     # Per layer and micro-batch, of 2048 x 4096 bf16 elements: forward two gathers and two
@@ -167,7 +171,7 @@ def test_bytes_of_tensor_parallelism_are_those_of_the_layers(tmp_path: Path) -> 
 
 
 def test_bytes_of_data_parallelism_are_those_of_the_parameters(tmp_path: Path) -> None:
-    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    context = two_nodes()
     plan = made(context, tp=4, pp=1, zero_stage=1)
     found = bytes_of(written(plan, tmp_path), 3, "data_parallel")
     params = price(plan.context, plan.strategy).parts
@@ -180,13 +184,7 @@ def test_bytes_of_data_parallelism_are_those_of_the_parameters(tmp_path: Path) -
 
 
 def test_stage_3_gathers_twice_a_micro_batch_and_scatters_once(tmp_path: Path) -> None:
-    context = context_of(
-        model="llama3-8b",
-        cluster="2xdgx-h100",
-        framework="torchtitan",
-        global_batch=16,
-        seq_len=2048,
-    )
+    context = two_nodes(framework="torchtitan")
     plan = made(context, zero_stage=3)
     assert plan.strategy.num_micro_batches == 1
     folder = written(plan, tmp_path)
@@ -197,7 +195,7 @@ def test_stage_3_gathers_twice_a_micro_batch_and_scatters_once(tmp_path: Path) -
 
 
 def test_experts_exchange_and_reduce_in_groups_of_their_own(tmp_path: Path) -> None:
-    context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", global_batch=16, seq_len=2048)
+    context = two_nodes("mixtral-8x7b", "4xdgx-h100")
     plan = made(context, tp=2, pp=2, ep=4)
     folder = written(plan, tmp_path)
     drawn = timeline(price(plan.context, plan.strategy))
@@ -212,7 +210,7 @@ def test_experts_exchange_and_reduce_in_groups_of_their_own(tmp_path: Path) -> N
 
 
 def test_the_network_is_the_cluster_s_levels(tmp_path: Path) -> None:
-    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
+    context = two_nodes()
     plan = made(context, tp=2, pp=4)
     written(plan, tmp_path)
     found = yaml.safe_load((tmp_path / "network.yml").read_text())

@@ -70,12 +70,6 @@ def test_one_gpu_has_no_degrees_and_no_shards(found: Answer) -> None:
     )
 
 
-def test_gpus_that_stay_free_are_said(found: Answer) -> None:
-    gpus = found.plans[0].strategy.num_gpus
-    line = run_line(found.plans[0], of_gpus=gpus + 8, names_framework=False)
-    assert f"on {gpus} of {gpus + 8} h100-sxm: " in line
-
-
 def test_time_has_its_range_and_the_job_its_days(found: Answer) -> None:
     plan = found.plans[0]
     assert "if tuned, usually " in time_line(plan)
