@@ -33,8 +33,11 @@ def _kind(key: str) -> Any:  # noqa: ANN401 - a type
     return Annotated[number, AfterValidator(plausible)] | None
 
 
-_kinds: dict[str, Any] = {key: (_kind(key), None) for key in OVERRIDES}
-OverrideValues: Any = create_model("OverrideValues", __base__=Strict, **_kinds)
+OverrideValues: Any = create_model(
+    "OverrideValues",
+    __base__=Strict,
+    **dict[str, Any]({key: (_kind(key), None) for key in OVERRIDES}),
+)
 
 
 class ClusterLevel(Strict):

@@ -37,7 +37,6 @@ from planner.units import GIB, format_bytes, parse_bytes
 
 _COUNTED = re.compile(r"^\s*([+-]?[0-9][0-9_,.]*)\s*[xX*]\s*(\S+)\s*$")
 LEAST_HOST_MEMORY_BYTES, MOST_HOST_MEMORY_BYTES = GIB, 2.0**50
-_NONE = Overrides()
 Network = tuple[str, FabricFile]  # between nodes: its name, and what its file says
 _SHAPE = (
     f"16x{EXAMPLE_NODE} (nodes), 512x{EXAMPLE_ACCELERATOR} (accelerators), "
@@ -357,12 +356,13 @@ def _read(
     node: _Part,
     accelerator: _Part | None = None,
     fabric: _Part | None = None,
-    overrides: Overrides = _NONE,
+    overrides: Overrides | None = None,
 ) -> tuple[NodeSpec, Network]:
     """Join the files of a cluster, those left out as the node names them.
 
     Problems of all of them are raised together.
     """
+    overrides = overrides or Overrides()
     file = node.checked(NodeFile, "node", overrides)
     problems: list[Problem] = []
     spec, network = None, None

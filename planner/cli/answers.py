@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.plan import BATCHES
 from planner.errors import InputError, NothingFitsError
 from planner.notes import Note, NoteKind, Problems
 from planner.query.query import Query
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from planner.answers.size import Sizing
     from planner.search.search import Progress
 
-BATCHES = ("global_batch", "global_batch_tokens")
 DEFAULT_MAX_GPUS = 65536
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from planner.cost.context import Context
     from planner.cost.estimate import Estimate
 
-MEMORY = "memory"
-
 
 @options.takes(
     "job",
@@ -77,7 +75,7 @@ def explain(
     context, strategy, notes = _layout(
         query, recompute_layers, layers_per_stage, offload_activations
     )
-    if item == MEMORY:
+    if item == "memory":
         answer = memory_answer(context, strategy, notes)
         fits, whole = answer.estimate.memory.fits, verbose or show_all
         shown = Shown(

@@ -204,6 +204,19 @@ def takes(
     Python.
     """
     taken = options_of(groups or GROUPS)
+    help_all = _keyword(
+        HELP_ALL,
+        Annotated[
+            bool,
+            typer.Option(
+                "--help-all",
+                callback=_show_all,
+                is_eager=True,
+                help="Show every option and exit; --help shows the usual ones.",
+            ),
+        ],
+        default=False,
+    )
 
     def decorate(command: Command) -> Program:
         own = inspect.signature(command).parameters
@@ -226,7 +239,7 @@ def takes(
             # A project's defaults stand beneath.
             return ask(Query.of(**places, defaults=beneath, **stated), **given)
 
-        return _program(command, ask, read, {"query": asked}, form, _HELP_ALL)
+        return _program(command, ask, read, {"query": asked}, form, help_all)
 
     return decorate
 
@@ -342,21 +355,6 @@ def _start_from(context: typer.Context, like: str | None) -> str | None:
 
         context.default_map = {**(context.default_map or {}), **places_of(like)}
     return like
-
-
-_HELP_ALL = _keyword(
-    HELP_ALL,
-    Annotated[
-        bool,
-        typer.Option(
-            "--help-all",
-            callback=_show_all,
-            is_eager=True,
-            help="Show every option and exit; --help shows the usual ones.",
-        ),
-    ],
-    default=False,
-)
 
 
 # What commands of files take of the job, where the file does not say it.
