@@ -20,7 +20,7 @@ from pathlib import Path
 from tools import kernel_docs, notebook
 from tools.collective_docs import collectives_text
 from tools.commands import PROMPT, is_ours, run
-from tools.format_rules import rules_in_short, rules_of_formats
+from tools.format_rules import decisions_table, rules_in_short, rules_of_formats
 from tools.formulas import (
     formulas_in_short,
     formulas_text,
@@ -48,9 +48,10 @@ PRINTED: dict[str, Callable[[], str]] = {
 }
 """What is printed on demand, by its name on the command line."""
 MARKERS: dict[str, dict[str, Callable[[], str]]] = {
+    "check.md": {"decisions": decisions_table},
     "search.md": {"penalties": penalties_table},
     "formats/deepspeed.md": rules_in_short("deepspeed"),
-    "formats/megatron.md": rules_in_short("megatron", "bridge"),
+    "formats/megatron.md": rules_in_short("megatron", "megatron-swift", "bridge"),
     "formats/torchtitan.md": rules_in_short("torchtitan"),
     "formats/hugging-face.md": rules_in_short(
         "accelerate", "trainer", "llamafactory", "axolotl", "trl", "ms-swift"

@@ -15,7 +15,7 @@ from planner.cost.estimate import estimate
 from planner.errors import InputError, did_you_mean
 from planner.formats import registry as formats
 from planner.formats.format import Format, OutputFile
-from planner.launchers.launcher import Launcher, load_launcher
+from planner.launchers import Launcher, load_launcher
 from planner.notes import Problems
 from planner.query.options import OPTIONS
 from planner.query.query import Query

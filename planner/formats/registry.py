@@ -30,11 +30,12 @@ def load_format(name: str) -> Format:
     if name not in format_names():
         allowed = ", ".join(format_names())
         raise InputError.single("command line", name, f"unknown format; allowed are {allowed}")
-    if name in tool_names():
+    if name in tool_names() and name != "megatron-swift":
         from planner.formats.trainer.format import front_end
 
         return front_end(name)
-    found: Format = import_module(f"planner.formats.{name}.format").FORMAT
+    module = "trainer.megatron" if name in tool_names() else f"{name}.format"
+    found: Format = import_module(f"planner.formats.{module}").FORMAT
     return found
 
 

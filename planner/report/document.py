@@ -315,7 +315,7 @@ class Planned(Shown):
     ) -> list[Path]:
         """Write the best plan that a format carries as its files, as ``--emit``; their paths."""
         from planner.formats.registry import load_format
-        from planner.launchers.launcher import load_launcher
+        from planner.launchers import load_launcher
         from planner.report.emitted import PlanText, output_files
         from planner.report.files import write_folder
 
@@ -329,7 +329,7 @@ class Planned(Shown):
     def report(self, path: str | Path, *, launcher: str = "torchrun", force: bool = False) -> Path:
         """Write the best plan as one HTML page, as ``planner export``; InputError as ``save``."""
         from planner.formats.registry import load_format
-        from planner.launchers.launcher import load_launcher
+        from planner.launchers import load_launcher
         from planner.report.emitted import PlanText
         from planner.report.files import check_writable, write_atomically
         from planner.report.page import page_of, render_page

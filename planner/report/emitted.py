@@ -17,7 +17,7 @@ from planner.documents.file import read_text
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.registry import own_texts
-from planner.launchers.launcher import MOCK, SCRIPT, Launcher, allocation_of, user_variables
+from planner.launchers import MOCK, SCRIPT, Launcher, allocation_of, user_variables
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
 from planner.query.query import Query

@@ -15,7 +15,7 @@ from planner.cost.ledger import stage_ledger
 from planner.cost.stage_model import price
 from planner.errors import ExpressError
 from planner.formats.format import Format, OutputFile
-from planner.launchers.launcher import Launcher
+from planner.launchers import Launcher
 from planner.report.charts import memory_bars, schedule_chart, time_bars
 from planner.report.document import rendered
 from planner.report.emitted import README, PlanText, decisions, output_files

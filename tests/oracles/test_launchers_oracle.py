@@ -23,7 +23,7 @@ from torch.distributed.run import config_from_args, get_args_parser, parse_args
 from planner.cost.context import Context
 from planner.formats.format import Emitted, OutputFile
 from planner.formats.shell.launch import SWITCHES, WITH_VALUE
-from planner.launchers.launcher import load_launcher
+from planner.launchers import load_launcher
 from planner.spec.strategy import Strategy
 
 WORKER = Path(__file__).with_name("launched.py")

@@ -25,7 +25,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.formats.format import Emitted, OutputFile
 from planner.formats.registry import load_format, written_names
-from planner.launchers.launcher import LAUNCHERS, TORCHRUN, load_launcher
+from planner.launchers import LAUNCHERS, TORCHRUN, load_launcher
 from planner.report.emitted import PlanText, output_files
 from planner.report.files import write_folder
 from planner.spec.model import Biases

@@ -23,7 +23,7 @@ from planner.catalog.models import load_model
 from planner.errors import ExpressError, InputError
 from planner.formats.registry import load_format, written_names
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, profile_names
-from planner.launchers.launcher import LAUNCHERS, load_launcher
+from planner.launchers import LAUNCHERS, load_launcher
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.report.emitted import PlanText, output_files

@@ -5,7 +5,7 @@ Of a plan all that a recipe may set is written, into a file what changes.
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -39,7 +39,14 @@ from planner.formats.format import (
 )
 from planner.formats.megatron.format import RULES as MEGATRON_RULES
 from planner.formats.megatron.format import settings_of
-from planner.formats.megatron.mapping import SCHEDULE, decisions_of, edits, left_open, with_layers
+from planner.formats.megatron.mapping import (
+    SCHEDULE,
+    decisions_of,
+    edits,
+    left_open,
+    lines_by_option,
+    with_layers,
+)
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, options_by_dest
 from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_of
@@ -278,7 +285,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     refuse(TITLE, [*mapping.unbuilt(context), *mapping.unsaid(context, strategy)])
     training = context.traits.training
     recipe = mapping.recipe_of(context.model, training)
-    lines = mapping.lines_by_option(context, strategy)
+    lines = lines_by_option(TABLE, context, strategy)
     found: list[Override] = []
     for key, option in mapping.OPTIONS.items():
         line = lines.get(option)
@@ -335,7 +342,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """A file of overrides with the decisions that change; raises ExpressError, InputError."""
     refuse(TITLE, list(mapping.unsaid(context, strategy)))
-    given, lines = read(source).settings, mapping.lines_by_option(context, strategy)
+    given, lines = read(source).settings, lines_by_option(TABLE, context, strategy)
     stated = mapping.translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.
     of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
@@ -372,23 +379,26 @@ delayed_gradients_need_exchange layout_holds_mtp mtp_recomputes_single_layers
 """
 
 
-def _in_overrides(rule: FormatRule) -> FormatRule:
-    """A rule of Megatron-LM asked of its options, and told in the keys of the overrides.
+def told_in(
+    options_of: Callable[[Settings], Mapping[str, Located]], spelled: Callable[[str], str]
+) -> tuple[FormatRule, ...]:
+    """Rules of Megatron-LM asked of the options that settings mean, and told as a file spells them.
 
     Where the file names a recipe, what a rule asks for may stand there.
     """
 
-    def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
-        options = mapping.as_options(settings)
-        stated = {option for key, option in mapping.OPTIONS.items() if key in settings}
-        for broken in rule.check(options, world):
-            asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
-            if mapping.NAMED in settings and not asked <= options.keys() | stated:
-                continue
-            key = mapping.spelled(broken.key)
-            yield Violation(key=key, message=mapping.spelled(broken.message))
+    def told(rule: FormatRule) -> FormatRule:
+        def check(settings: Settings, world: CheckContext) -> Iterator[Violation]:
+            options = options_of(settings)
+            stated = {option for key, option in mapping.OPTIONS.items() if key in settings}
+            for broken in rule.check(options, world):
+                asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
+                if mapping.NAMED not in settings or asked <= options.keys() | stated:
+                    yield Violation(key=spelled(broken.key), message=spelled(broken.message))
 
-    return replace(rule, check=check)
+        return replace(rule, check=check)
+
+    return tuple(told(rule) for rule in MEGATRON_RULES if rule.name in SHARED.split())
 
 
 FORMAT = Format(
@@ -398,7 +408,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=tuple(_in_overrides(rule) for rule in MEGATRON_RULES if rule.name in SHARED.split()),
+    rules=told_in(mapping.as_options, mapping.spelled),
     write_into=write_into,
     problems=mapping.problems,
     of_model=lambda reading, model: with_layers(

@@ -16,15 +16,7 @@ from importlib import resources
 from typing import TypeAlias
 
 from planner.cost.context import Context
-from planner.formats.decision import (
-    KeyValue,
-    Table,
-    lines_of,
-    nothing,
-    reasons,
-    which,
-    wrong_profile,
-)
+from planner.formats.decision import KeyValue, Table, nothing, reasons, which, wrong_profile
 from planner.formats.format import Located
 from planner.formats.megatron import mapping, states
 from planner.formats.megatron.mapping import selected_modules
@@ -304,15 +296,6 @@ def _unnamed(context: Context) -> Iterator[str]:
         yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
 
 
-def lines_by_option(context: Context, strategy: Strategy) -> dict[str, KeyValue]:
-    """Return a plan in Megatron's options, by key; chunks of a stage are given by number."""
-    lines = {line.key: line for line in lines_of(TABLE, context, strategy)}
-    lines.pop("--num-layers-per-virtual-pipeline-stage", None)
-    if strategy.vpp > 1:
-        lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
-    return lines
-
-
 def beside(
     context: Context, strategy: Strategy, changed: Container[str] | None = None
 ) -> Iterator[Override]:
@@ -365,19 +348,14 @@ def text_of(key: str, option: str, line: KeyValue | None, strategy: Strategy) ->
     return f"'{words[0]}'" if key == LAYOUT else words[0]
 
 
-def names_of(training: Training) -> list[str]:
-    """Bridge's names of the modules with adapters."""
-    chosen = set(training.targets)
-    return [name for name, targets in NAMES.items() if chosen.intersection(targets)]
-
-
 def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[Override]:
     """Overrides of a recipe of adapters, with reasons; none where all weights are trained."""
     training = context.traits.training
     if not training.is_frozen:
         return
     yield RANK, f"{training.rank}", training.words
-    yield MODULES, f"[{','.join(names_of(training))}]", training.words
+    chosen = [name for name, targets in NAMES.items() if {*targets} & {*training.targets}]
+    yield MODULES, f"[{','.join(chosen)}]", training.words
     if context.traits.kernels.adapter_dropout:
         yield DROPOUT, "0.1", "planned with a dropout of their inputs"
     yield from packing(context, strategy)

@@ -13,7 +13,7 @@ both) and Swiss AI (megatron/training/arguments.py of swiss-ai/Megatron-LM) add.
 import csv
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -353,14 +353,23 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, 
     return reading, "deepspeed" if is_fork else NAME
 
 
-def settings_of(words: Mapping[str, Located]) -> dict[str, Located]:
-    """Return values by option, of attributes that this release knows and whose texts are valid."""
+def settings_of(
+    words: Mapping[str, Located], wrong: Callable[[Located, str], object] = lambda *_: None
+) -> dict[str, Located]:
+    """Return values by option, of attributes that this release knows and whose texts are valid.
+
+    ``wrong`` is told the others' places, and what is wrong there.
+    """
     found = {}
     for name, each in words.items():
-        option = options_by_dest().get(name)
-        value = _value(option, each) if option else None
-        if option and value is not None:
-            found[option.name] = replace(each, value=value)
+        if option := options_by_dest().get(name):
+            try:
+                value = _value(option, each)
+            except ValueError as error:
+                value = None
+                wrong(each, str(error))
+            if value is not None:
+                found[option.name] = replace(each, value=value)
     return found
 
 
@@ -375,7 +384,7 @@ def _whole(place: Located) -> Located:
 
 
 def _value(option: Option, place: Located) -> SettingValue | None:
-    """The value of an option; None where the attribute changes nothing, or is of another kind."""
+    """The value of an option; None where the attribute changes nothing; raises ValueError."""
     text = str(place.value)
     if not option.takes_values:
         return True if (text == "True") == (option.kind != "off") else None
@@ -385,10 +394,7 @@ def _value(option: Option, place: Located) -> SettingValue | None:
         words = [text]
     elif found:
         words = [each.strip(" '\"") for each in found[1].split(",")]
-    try:
-        return typed(option, words)
-    except ValueError:
-        return None
+    return typed(option, words)
 
 
 RULES = tuple(rule)

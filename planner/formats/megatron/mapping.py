@@ -16,6 +16,7 @@ from planner.formats.decision import (
     changes,
     decided_in,
     derived,
+    lines_of,
     nothing,
     of_key,
     several,
@@ -326,13 +327,7 @@ def _of_groups(settings: Settings) -> Decided:
 
 
 MODEL: Table = (
-    row(
-        "",
-        "",
-        lambda c, _: shape_choices(c),
-        nothing,
-        lambda c, _: shape_reasons(c),
-    ),
+    row("", "", lambda c, _: shape_choices(c), nothing, lambda c, _: shape_reasons(c)),
     *(row(name, key, nothing, stated(name, key)) for name, key in SIZES.items()),
     row("model.num_kv_heads", "--group-query-attention --num-query-groups", nothing, _of_groups),
 )
@@ -396,6 +391,15 @@ def with_layers(
     rows = [row for row in ROWS if {"vpp", "recompute_modules"} & {*row.names}]
     split = decided_in(rows, whole_model)
     return replace(reading, decisions={**reading.decisions, **split})
+
+
+def lines_by_option(table: Table, context: Context, strategy: Strategy) -> dict[str, KeyValue]:
+    """Return a plan in Megatron's options, by key; chunks of a stage are given by number."""
+    lines = {line.key: line for line in lines_of(table, context, strategy)}
+    lines.pop(CHUNK, None)
+    if strategy.vpp > 1:
+        lines[CHUNKS] = KeyValue(key=CHUNKS, value=strategy.vpp, why="chunks per stage")
+    return lines
 
 
 def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[str, Any]:

@@ -130,16 +130,6 @@ def _of_offload(settings: Settings) -> Decided:
         yield "offload_percent", key, round(100 * min(max(share, 0.0), 1.0))
 
 
-def _no_offload(context: Context, strategy: Strategy) -> Refused:
-    offload, name = strategy.offload, context.traits.optimizer.name
-    is_adam = OPTIMIZERS.get(name, {}).get("--optimizer") == "adam"
-    only_adam = f"offload: {offload} with optimizer {name}; only adam can be offloaded"
-    return {
-        f"offload: {offload}; allowed are {', '.join(OFFLOADS)}": offload not in OFFLOADS,
-        only_adam: offload != "none" and not is_adam,
-    }
-
-
 def _of_precision(settings: Settings) -> Decided:
     recipes = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
     recipe = recipes.get(word(settings, "--fp8-recipe"), "")
@@ -193,7 +183,17 @@ STATES: Table = (
         "--optimizer-cpu-offload --optimizer-offload-fraction --use-precision-aware-optimizer",
         _to_offload,
         _of_offload,
-        _no_offload,
+        several(
+            unless(
+                lambda _, s: s.offload not in OFFLOADS,
+                "offload: {s.offload}; allowed are " + ", ".join(OFFLOADS),
+            ),
+            unless(
+                lambda c, s: s.offload != "none" and not c.traits.optimizer.name.startswith("adam"),
+                "offload: {s.offload} with optimizer {c.traits.optimizer.name}; "
+                "only adam can be offloaded",
+            ),
+        ),
     ),
     row(
         "precision",

@@ -11,9 +11,11 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     decided_in,
+    derived,
     nothing,
     of_key,
     says,
+    several,
     stated,
     told,
     unless,
@@ -47,13 +49,7 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMap
         return degree if is_stated else None
 
     return of_key(
-        name,
-        key,
-        lambda _, s: getattr(s, name),
-        why,
-        follows=read,
-        cannot=cannot,
-        more=more,
+        name, key, lambda _, s: getattr(s, name), why, follows=read, cannot=cannot, more=more
     )
 
 
@@ -86,44 +82,12 @@ def _of_batch(settings: Settings) -> Decided:
         yield "global_batch", option.GLOBAL_BATCH, batch
 
 
-def _unlike_heads(context: Context, strategy: Strategy) -> Iterator[str]:
-    model, tp = context.model, strategy.tp
-    kv_heads = model.num_heads if model.mla else model.num_kv_heads
-    if kv_heads % tp:
-        yield f"tp {tp}: torchtitan splits the {kv_heads} key and value heads whole"
-
-
-def _unlike_experts(_: Context, strategy: Strategy) -> Refused:
-    ep, etp, tp = strategy.ep, strategy.etp, strategy.tp
-    needed = 1 if ep > 1 else tp
-    whole_or_split = "whole under expert parallelism, else split as other layers are"
-    given = f"etp {etp} with ep {ep} and tp {tp}: torchtitan's experts are {whole_or_split}"
-    return {f"{given}; needs {needed}": etp != needed}
-
-
-def _unlike_offload(_: Context, strategy: Strategy) -> Refused:
-    offload, percent = strategy.offload, strategy.offload_percent
-    return {
-        f"offload {offload}: torchtitan offloads all states to the host, or none": (
-            offload not in OFFLOADS
-        ),
-        f"offload of {percent} %: torchtitan offloads all states": (
-            offload == OFFLOADS[1] and percent != 100
-        ),
-    }
-
-
 def _of_shards(settings: Settings) -> Decided:
     file = TorchtitanView(settings=settings)
     shards = whole(settings, option.SHARD, 0)
     if shards > 0 and file.others > 0:
         yield "dp", option.SHARD, shards * file.dp_replicate
         yield "num_gpus", option.SHARD, shards * file.others
-
-
-def _of_experts(settings: Settings) -> Decided:
-    if option.degree(settings, "ep") > 1 and option.degree(settings, "tp") > 1:
-        yield "etp", option.DEGREES["ep"], 1
 
 
 def _stage(settings: Settings) -> int:
@@ -167,11 +131,6 @@ def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     for key, (value, why, is_assumed) in lines.items():
         if value is not None:
             yield KeyValue(key=key, value=value, why=why, is_assumed=is_assumed)
-
-
-def _of_compilation(settings: Settings) -> Decided:
-    if not TorchtitanView(settings=settings).compiles_blocks:
-        yield "profile", "compile.enable", "eager"
 
 
 def policy_of(strategy: Strategy) -> str:
@@ -294,16 +253,37 @@ TABLE: Table = (
         of=_of_batch,
     ),
     of_key("seq_len", "training.seq_len", lambda c, _: c.job.seq_len, "tokens per sequence"),
-    _degree("tp", "tensor parallelism", _unlike_heads),
+    _degree(
+        "tp",
+        "tensor parallelism",
+        unless(
+            lambda c, s: (c.model.num_heads if c.model.mla else c.model.num_kv_heads) % s.tp,
+            "tp {s.tp}: torchtitan splits key and value heads whole, and does not divide them",
+        ),
+    ),
     _degree("pp", "pipeline stages"),
     _degree("cp", "context parallelism"),
     _degree(
         "ep",
         "expert parallelism, over the ranks of tp, cp and the shards",
-        _unlike_experts,
+        unless(
+            lambda _, s: s.etp != (1 if s.ep > 1 else s.tp),
+            "etp {s.etp} with ep {s.ep} and tp {s.tp}: torchtitan's experts are whole under expert "
+            "parallelism, else split as other layers are",
+        ),
         option.CUDA_GRAPHS,
     ),
-    KeyMapping(names=("etp",), keys=(), of=_of_experts),
+    KeyMapping(
+        names=("etp",),
+        keys=(),
+        of=derived(
+            "etp",
+            option.DEGREES["ep"],
+            lambda found: (
+                1 if min(option.degree(found, each) for each in ("ep", "tp")) > 1 else None
+            ),
+        ),
+    ),
     _degree("dp_replicate", "replicas of the sharding group"),
     KeyMapping(
         names=("dp", "num_gpus"),
@@ -341,7 +321,16 @@ TABLE: Table = (
         lambda _, s: s.offload != "none",
         "offload: {s.offload}",
         of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADS[1] if is_on else None),
-        cannot=_unlike_offload,
+        cannot=several(
+            unless(
+                lambda _, s: s.offload not in OFFLOADS,
+                "offload {s.offload}: torchtitan offloads all states to the host, or none",
+            ),
+            unless(
+                lambda _, s: s.offload == OFFLOADS[1] and s.offload_percent != 100,
+                "offload of {s.offload_percent} %: torchtitan offloads all states",
+            ),
+        ),
     ),
     of_key(
         "precision",
@@ -380,7 +369,11 @@ TABLE: Table = (
         names=("profile",),
         keys=("compile.enable", "compile.components", option.ASYNC_TP, option.SPMD_BACKEND),
         to=_software_lines,
-        of=_of_compilation,
+        of=derived(
+            "profile",
+            "compile.enable",
+            lambda found: None if TorchtitanView(settings=found).compiles_blocks else "eager",
+        ),
     ),
     KeyMapping(
         names=tuple(POLICIES.values()),

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from planner.documents.edit import JsonEditor, YamlEditor
 from planner.documents.file import is_file
 from planner.documents.nodes import parse_json
 from planner.documents.tree import keys_at_top, parsed_json, parsed_object, parsed_yaml
@@ -53,6 +54,12 @@ class Content:
 def is_json(source: SourceText) -> bool:
     """Return True if a text is a JSON object."""
     return source.text.lstrip().startswith("{")
+
+
+def with_values(source: SourceText, values: Mapping[tuple[str, ...], Any]) -> str:
+    """The text of JSON or YAML with values by their paths."""
+    editor = JsonEditor if is_json(source) else YamlEditor
+    return editor(source.path, source.text).changed(values)
 
 
 def names_in(source: SourceText) -> set[str]:
@@ -126,7 +133,7 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     lines = Lines(source.text)
     script = read_script(source)
     for command in script.commands:
-        start = _start(command.words, tool)
+        start = start_of(command.words, tool)
         given, file = _options(command.words[start:], lines)
         deepspeed = given.get("deepspeed")
         # Without a value it is an argument of DeepSpeed's own, not of Trainer's.
@@ -164,7 +171,7 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
     )
 
 
-def _start(words: Sequence[Word], tool: FrontEnd) -> int:
+def start_of(words: Sequence[Word], tool: FrontEnd) -> int:
     """Return the index of the first option of training; 0: none."""
     texts = [f"/{word.text}" for word in words]
     if not tool.commands:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from planner.cost.context import Context
-from planner.documents.edit import JsonEditor, YamlEditor, written
+from planner.documents.edit import written
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError, InputError
 from planner.formats.accelerate import mapping as accelerate
@@ -35,6 +35,7 @@ from planner.formats.trainer.content import (
     is_json,
     is_script,
     names_in,
+    with_values,
 )
 from planner.formats.trainer.keys import OWN, FrontEnd, is_of, load_tool, tool_names
 from planner.formats.trainer.mapping import (
@@ -54,14 +55,7 @@ from planner.spec.training import MODES
 
 FILE = "training_arguments.json"
 # What a repair may change in a program's own file; what shards is left as it is.
-CARRIED = (
-    keys.BATCH,
-    keys.STEPS,
-    keys.CHECKPOINTING,
-    keys.BLOCKS,
-    keys.RESHARD,
-    keys.OFFLOAD,
-)
+CARRIED = (keys.BATCH, keys.STEPS, keys.CHECKPOINTING, keys.BLOCKS, keys.RESHARD, keys.OFFLOAD)
 _ENGINES = (keys.DEEPSPEED, keys.FSDP)
 # Rules of TrainingArguments of which programs take care themselves.
 _LEFT = (
@@ -124,11 +118,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         environment=environment,
         variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
         open_keys=(UserKey(file=FILE, key="learning_rate", what="peak learning rate"),),
-        decided=(
-            *explained(lines),
-            *explained(told(beside)),
-            *adapter_lines(context),
-        ),
+        decided=(*explained(lines), *explained(told(beside)), *adapter_lines(context)),
     )
 
 
@@ -162,8 +152,7 @@ def write_into(
         if not (is_json(source) or source.path.lower().endswith(FILES)):
             message = "a command's options are for you to change; its YAML or JSON would be edited"
             raise ExpressError(f"{source.path}: {message}")
-        editor = JsonEditor if is_json(source) else YamlEditor
-        text = editor(source.path, source.text).changed(paths)
+        text = with_values(source, paths)
     return SourceText(path=source.path, text=text, beside=beside)
 
 
@@ -231,7 +220,7 @@ def _into_deepspeed(
             paths[path_of(named.settings, key)] = value
     if not paths:
         return {}
-    return {named.path: JsonEditor(named.path, read_source(named.path).text).changed(paths)}
+    return {named.path: with_values(read_source(named.path), paths)}
 
 
 def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) -> dict[str, str]:
@@ -248,12 +237,12 @@ def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) 
         return {}
     refuse(named.path, reasons(section.table, context, strategy))
     paths = {path_of(named.settings, key): value for key, value in found.items()}
-    return {named.path: YamlEditor(named.path, read_source(named.path).text).changed(paths)}
+    return {named.path: with_values(read_source(named.path), paths)}
 
 
-def _refuse(program: str, _context: Context, _strategy: Strategy) -> NoReturn:
-    message = f"files of {program} are read, checked and repaired, not written"
-    raise ExpressError(f"{message}; trainer writes the TrainingArguments behind them")
+def not_written(program: str, instead: str, _context: Context, _strategy: Strategy) -> NoReturn:
+    """Refuse to write a new file; ``instead``: what writes one that says the same."""
+    raise ExpressError(f"files of {program} are read, checked and repaired, not written; {instead}")
 
 
 def front_end(name: str) -> Format:
@@ -263,7 +252,9 @@ def front_end(name: str) -> Format:
     shared = (*stated_rules(load_tool(OWN)), *rule)
     own: dict[str, Any] = {
         "versions": tool.versions,
-        "emit": partial(_refuse, tool.program),
+        "emit": partial(
+            not_written, tool.program, "trainer writes the TrainingArguments behind them"
+        ),
         "rules": (*stated_rules(tool), *RULES.get(name, ())),
         "borrowed": {OWN: tuple(each for each in shared if each.name not in left)},
         "is_written": False,

@@ -159,12 +159,6 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
     )
 
 
-def _sharding(settings: Settings) -> object:
-    """Return the old options that FSDP2 and plans do not have, or else True if FSDP is on."""
-    strange = [each for each in keys.options(settings) if each not in keys.FSDP2_OPTIONS]
-    return tuple(strange) or bool(given(settings, keys.FSDP))
-
-
 def _off(key: str) -> KeyMapping:
     """Return the row of a key that would shard otherwise."""
     of = derived("_other", key, lambda settings: bool(given(settings, key)))
@@ -245,11 +239,7 @@ COMMON: Table = (
         off=UNCHANGED,
     ),
 )
-MESH = KeyMapping(
-    names=("tp", "cp", "dp_replicate", "dp"),
-    keys=(keys.MESH,),
-    of=_of_mesh,
-)
+MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
 
 
 def _section(title: str, kind: str, *own: KeyMapping) -> Section:
@@ -271,7 +261,17 @@ FSDP = _section(
         off=UNCHANGED,
         cannot=no_fsdp,
     ),
-    of_key("_part", keys.FSDP, lambda *_: True, "fsdp_config carries the plan", follows=_sharding),
+    of_key(
+        "_part",
+        keys.FSDP,
+        lambda *_: True,
+        "fsdp_config carries the plan",
+        # The old options that FSDP2 and plans do not have, or else whether FSDP is on.
+        follows=lambda found: (
+            tuple(each for each in keys.options(found) if each not in keys.FSDP2_OPTIONS)
+            or bool(given(found, keys.FSDP))
+        ),
+    ),
     of_key(
         "_version",
         keys.VERSION,
@@ -280,11 +280,7 @@ FSDP = _section(
         follows=lambda settings: whole(settings, keys.VERSION, 2),
     ),
     of_key(
-        "zero_stage",
-        keys.RESHARD,
-        lambda _, s: s.zero_stage == 3,
-        RESHARDING,
-        follows=_reshards,
+        "zero_stage", keys.RESHARD, lambda _, s: s.zero_stage == 3, RESHARDING, follows=_reshards
     ),
     of_key(
         "offload",

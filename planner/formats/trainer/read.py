@@ -11,7 +11,7 @@ from planner.formats.decision import decided_in
 from planner.formats.format import Located, ParsedConfig, SourceText, listed
 from planner.formats.settings import Settings, decided, given, whole, word
 from planner.formats.trainer import keys
-from planner.formats.trainer.content import content_of
+from planner.formats.trainer.content import Content, content_of
 from planner.formats.trainer.keys import FrontEnd, is_meant, is_one_of
 from planner.formats.trainer.mapping import DEEPSPEED, MESH, REPLICATED, section_of
 from planner.formats.trainer.words import translated
@@ -132,7 +132,11 @@ def holds_16_bits(tool: FrontEnd, settings: Settings) -> bool:
 
 def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
     """Understand a file; InputError where it holds no keys."""
-    content = content_of(source, tool)
+    return read_content(source, content_of(source, tool), tool)
+
+
+def read_content(source: SourceText, content: Content, tool: FrontEnd) -> ParsedConfig:
+    """Understand the content of a file."""
     made = translated(source, content, tool)
     if content.open_keys:
         # The first ones, as commands of scripts have many.

@@ -11,7 +11,7 @@ from in_process import planner
 
 from planner.answers.plan_file import load_plan
 from planner.formats.registry import load_format, written_names
-from planner.launchers.launcher import LAUNCH_VARIABLES, LAUNCHERS, user_variables
+from planner.launchers import LAUNCH_VARIABLES, LAUNCHERS, user_variables
 
 SHOW = "#!/usr/bin/env bash\nprintf '%s\\0' \"$@\"\n"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from contexts import context_of, strategy_of
 
-from planner.launchers.launcher import LAUNCHERS, MAX_NAME, allocation_of, job_name
+from planner.launchers import LAUNCHERS, MAX_NAME, allocation_of, job_name
 
 problems = LAUNCHERS["slurm"].problems
 

@@ -14,7 +14,7 @@ from planner.check.folder import check_folder
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Emitted, OutputFile
 from planner.formats.registry import load_format
-from planner.launchers.launcher import LAUNCHERS, MAX_SCRIPT_BYTES, load_launcher
+from planner.launchers import LAUNCHERS, MAX_SCRIPT_BYTES, load_launcher
 from planner.query.from_file import Request
 
 PRINT = """\

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.formats.format import Emitted, UserKey
-from planner.launchers.launcher import check_lines, command_lines, key_lines, quoted
+from planner.launchers import check_lines, command_lines, key_lines, quoted
 
 NOTHING = Emitted(files=(), command=())
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

@@ -7,7 +7,7 @@ from contexts import context_of, strategy_of
 
 from planner.cost.topology import group_of
 from planner.formats.format import Format
-from planner.launchers.launcher import load_launcher
+from planner.launchers import load_launcher
 from planner.report.emitted import PlanText, output_files
 from planner.spec.strategy import PLACEMENT_NAMES
 
