@@ -121,7 +121,8 @@ def find_entry(name: str, kinds: Iterable[Kind] = tuple(SCHEMAS)) -> Entry | Non
 
 def aliases() -> Mapping[Kind, Mapping[str, str]]:
     """Return the other names of catalog entries, by kind."""
-    return rules("aliases")
+    named: Mapping[Kind, Mapping[str, str]] = rules("aliases")
+    return named
 
 
 _MACHINES: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")
