@@ -14,12 +14,12 @@ from planner.catalog.hardware import (
     File,
     aliases,
     find_entry,
+    host_rules,
     is_path,
     list_names,
     load_file,
     normalised_machine,
     read_file,
-    rules,
 )
 from planner.catalog.hardware_convert import (
     collectives_scale,
@@ -371,8 +371,7 @@ def _read(
         own = part.checked(AcceleratorFile, "accelerator", overrides)
         device = to_accelerator(own, part.name, file)
         scale = collectives_scale(own, file)
-        host = map(rules, ("host_processor", "host_memory", "pcie"))
-        spec = to_node(file, node.name, device, scale, *host)
+        spec = to_node(file, node.name, device, scale, *host_rules())
     except InputError as error:
         problems += error.problems
     try:

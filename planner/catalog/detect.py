@@ -14,11 +14,11 @@ from planner.catalog.cluster_file import OverrideValues, file_text
 from planner.catalog.figures import Figure, validate
 from planner.catalog.hardware import (
     aliases,
+    detection_rules,
     list_names,
     load_file,
     read_file,
     resolve_alias,
-    rules,
 )
 from planner.catalog.hardware_file import AcceleratorFile, NodeFile
 from planner.catalog.observe import Observation, Source
@@ -113,9 +113,7 @@ def accelerator_of(gpu: str) -> str | None:
 
 def _words(name: str) -> frozenset[str]:
     """Words of a name in lower case, without those of vendors and brands."""
-    return frozenset(re.findall(r"[a-z0-9:]+", name.lower())) - set(
-        rules("detection")["brand_words"]
-    )
+    return frozenset(re.findall(r"[a-z0-9:]+", name.lower())) - set(detection_rules().brand_words)
 
 
 @cache
@@ -266,11 +264,10 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
     """A slot slower than the catalog's; a faster one may still be shared."""
     item = next((item for item in observations if item.slot), None)
     of_generation = f"pcie{item.slot.generation}_gb_per_s" if item and item.slot else ""
-    slots = rules("detection")["slots"]
-    if item is None or item.slot is None or of_generation not in slots:
+    if item is None or item.slot is None or of_generation not in detection_rules().slots:
         return
     lanes = min(item.slot.lanes, 16)
-    reached = slots[of_generation]["value"] * lanes / 16
+    reached = detection_rules().slots[of_generation].value * lanes / 16
     links, crossing = node.scale_up, {}
     if links.kind != "none":
         crossing["host_link_gb_per_s_per_direction"] = node.host_link_gb_per_s_per_direction

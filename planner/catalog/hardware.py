@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.catalog import hwdb_dir, unknown_name
-from planner.catalog.figures import validate
+from planner.catalog.figures import FileModel, validate
 from planner.catalog.hardware_convert import (
     UNITS,
     figures_of,
@@ -16,11 +16,17 @@ from planner.catalog.hardware_convert import (
 )
 from planner.catalog.hardware_file import (
     AcceleratorFile,
+    AliasesFile,
+    DetectionFile,
     FabricFile,
     HardwareFile,
+    HostMemoryFile,
+    HostProcessorFile,
     Kind,
     NodeFile,
+    PcieFile,
     PresetFile,
+    RangesFile,
 )
 from planner.documents.file import is_file
 from planner.documents.tree import load_trusted, load_yaml
@@ -48,18 +54,35 @@ def load_accelerator(argument: str | Path) -> AcceleratorSpec:
     return to_accelerator(file, name_of(path.stem))
 
 
-def rules(name: str) -> Any:  # noqa: ANN401 - as each has it
-    """Return a file of which the catalog has one, as it stands; nobody changes it."""
-    return _of_catalog(hwdb_dir() / f"{name}.yaml")
+def _own(schema: type[FileModel], name: str) -> FileModel:
+    """A file of which the catalog has one."""
+    path = hwdb_dir() / f"{name}.yaml"
+    return validate(schema, load_trusted(path), str(path))
+
+
+@cache
+def host_rules() -> tuple[HostProcessorFile, HostMemoryFile, PcieFile]:
+    """Return what is assumed of nodes whose file states no processors, host memory or PCIe rate."""
+    return (
+        _own(HostProcessorFile, "host_processor"),
+        _own(HostMemoryFile, "host_memory"),
+        _own(PcieFile, "pcie"),
+    )
 
 
 @cache
 def usual_ranges() -> dict[str, tuple[float, float]]:
     """Return the factors by which figures differ among machines, by their key in cluster files."""
     return {
-        name: (section["lowest_factor"]["value"], section["highest_factor"]["value"])
-        for name, section in rules("ranges")["ranges"].items()
+        name: (section.lowest_factor.value, section.highest_factor.value)
+        for name, section in _own(RangesFile, "ranges").ranges.items()
     }
+
+
+@cache
+def detection_rules() -> DetectionFile:
+    """Return how what tools print is taken."""
+    return _own(DetectionFile, "detection")
 
 
 def is_path(argument: str | Path) -> bool:
@@ -119,10 +142,10 @@ def find_entry(name: str, kinds: Iterable[Kind] = tuple(SCHEMAS)) -> Entry | Non
     return None
 
 
+@cache
 def aliases() -> Mapping[Kind, Mapping[str, str]]:
     """Return the other names of catalog entries, by kind."""
-    named: Mapping[Kind, Mapping[str, str]] = rules("aliases")
-    return named
+    return _own(AliasesFile, "aliases").root
 
 
 _MACHINES: tuple[Kind, ...] = ("nodes", "accelerators", "clusters")

@@ -13,7 +13,10 @@ from planner.catalog.hardware_file import (
     FabricFile,
     GemmSection,
     HardwareFile,
+    HostMemoryFile,
+    HostProcessorFile,
     NodeFile,
+    PcieFile,
     ScaleUpSection,
 )
 from planner.spec.cluster import (
@@ -31,8 +34,6 @@ from planner.spec.cluster import (
 from planner.spec.job import Precision
 from planner.units import GB, GBIT_PER_S, GIB, KIB, TERA, US
 
-# A file of which the catalog has one, as it stands.
-Rules = Mapping[str, Any]
 # By the end of a key: its unit in words, the end of the field in base units, and the factor.
 UNITS: Mapping[str, tuple[str, str, float]] = {
     "_gib": ("GiB", "_bytes", GIB),
@@ -76,14 +77,13 @@ def to_accelerator(
     )
 
 
-def _in_base_units(section: Strict | Rules, spec: type) -> dict[str, Any]:
+def _in_base_units(section: Strict, spec: type) -> dict[str, Any]:
     """Words and figures in base units, by the fields of a spec that they are."""
     names = {field.name for field in fields(spec)}
     values: dict[str, Any] = {}
-    for key, given in dict(section).items():
-        name, value = key, getattr(given, "value", given)
-        if isinstance(given, Mapping):
-            value = given.get("value")
+    for key in type(section).model_fields:
+        given, name = getattr(section, key), key
+        value: Any = given.value if isinstance(given, Figure | Figures | Flag) else given
         for end, (_, base, factor) in UNITS.items():
             if value is not None and key.endswith(end):
                 name = key.removesuffix(end) + base
@@ -143,9 +143,9 @@ def to_node(
     name: str,
     accelerator: AcceleratorSpec,
     scale: float,
-    processor: Rules,
-    host_memory: Rules,
-    pcie: Rules,
+    processor: HostProcessorFile,
+    host_memory: HostMemoryFile,
+    pcie: PcieFile,
 ) -> NodeSpec:
     """Convert a node file to base units; ``scale`` as from :func:`collectives_scale`.
 
@@ -154,13 +154,13 @@ def to_node(
     """
     scale_up, package, price = file.scale_up, file.package, file.price
     nics, nic, memory = file.nics, file.nic_gbit_per_s, file.host_memory_gib
-    factor, step = host_memory["times_accelerator_memory"], host_memory["step_gib"]["value"] * GIB
-    least = factor["value"] * file.accelerators_per_node.value * accelerator.hbm_bytes
+    factor, step = host_memory.times_accelerator_memory, host_memory.step_gib.value * GIB
+    least = factor.value * file.accelerators_per_node.value * accelerator.hbm_bytes
     assumed = _assumed(file, name)
     if abs(scale - 1.0) >= 0.01:
         text = "collective bandwidths are those measured at another scale-up rate"
         assumed += (f"{name}: {text}, times {scale:.2f}",)
-    note = factor["note"] if memory is None else memory.note if memory.basis == "assumed" else ""
+    note = factor.note if memory is None else memory.note if memory.basis == "assumed" else ""
     return NodeSpec(
         **{"host_memory_bytes": math.ceil(least / step) * step}
         | _in_base_units(processor, NodeSpec)
@@ -189,13 +189,13 @@ def to_node(
     )
 
 
-def _reached(scale_up: ScaleUpSection, pcie: Rules) -> dict[str, Any]:
+def _reached(scale_up: ScaleUpSection, pcie: PcieFile) -> dict[str, Any]:
     """What collectives reach of PCIe, where the node does not state it."""
     if scale_up.efficiency_fraction or not scale_up.peer_to_peer:
         return {}
     if not scale_up.peer_to_peer.value:
-        return {"efficiency_fraction": pcie["staged_fraction"]["value"]}
-    return {"efficiency_fraction": pcie["peer_fraction"]["value"]} | _in_base_units(pcie, LevelSpec)
+        return {"efficiency_fraction": pcie.staged_fraction.value}
+    return {"efficiency_fraction": pcie.peer_fraction.value} | _in_base_units(pcie, LevelSpec)
 
 
 def fabric_levels(

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import prod
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, RootModel, create_model, model_validator
 
 from planner.catalog.figures import (
     Figure,
@@ -260,6 +260,51 @@ class NodeFile(HardwareFile):
             yield "package.accelerators", message
 
 
+class HostMemoryFile(HardwareFile):
+    """``hwdb/host_memory.yaml``: what is assumed of nodes whose file states no host memory."""
+
+    times_accelerator_memory: Figure
+    step_gib: Figure
+
+
+class HostProcessorFile(HardwareFile):
+    """``hwdb/host_processor.yaml``: what is assumed of nodes whose file states no processors."""
+
+    host_cores: WholeFigure
+    host_memory_gb_per_s: Figure
+    host_core_gb_per_s: Figure
+
+
+class PcieFile(HardwareFile):
+    """``hwdb/pcie.yaml``: what collectives reach of a PCIe link."""
+
+    staged_fraction: Figure  # through host memory
+    peer_fraction: Figure
+    root_fraction: Figure  # of so many accelerators with peer-to-peer access
+    root_accelerators: WholeFigure
+
+
+class RangeSection(Strict):
+    """Factors of the catalog's value between which a machine's own lies."""
+
+    lowest_factor: Figure
+    highest_factor: Figure
+
+
+class RangesFile(HardwareFile):
+    """``hwdb/ranges.yaml``: how far figures that nobody measured on a machine may be off."""
+
+    ranges: dict[str, RangeSection]  # by key of a cluster file
+
+
+class DetectionFile(HardwareFile):
+    """``hwdb/detection.yaml``: how what tools print is taken."""
+
+    slots: dict[str, Figure]  # GB/s of 16 PCIe lanes by generation
+    # Of names of GPUs; they tell none apart.
+    brand_words: Annotated[tuple[str, ...], Field(strict=False)]
+
+
 class FabricLevelSection(Strict):
     """Nodes that reach each other below a layer of switches; the last level holds all nodes."""
 
@@ -310,3 +355,7 @@ class PresetFile(HardwareFile):
     node: str
     num_nodes: WholeFigure
     fabric: str | None = None
+
+
+class AliasesFile(RootModel[dict[Kind, dict[str, str]]]):
+    """``hwdb/aliases.yaml``: other names of catalog entries, by kind."""

@@ -59,30 +59,37 @@ def model_file(name: str) -> Path:
 
 def _known_instead(name: str) -> str:
     """Names that may be meant, of the size that this name says; else the nearest in size."""
-    size = _billions(name)
-    sizes = {known: _billions(known) for known in list_models()}
-    # names round; who writes 9b may mean 8b, but not 70b
-    alike = [
-        known
-        for known, billions in sizes.items()
-        if size is None or billions is None or abs(billions / size - 1.0) <= 0.15
-    ]
+    size, alike = _billions(name), list_models()
+    if size is not None:
+        sizes = {known: _billions(known) or _stated_billions(known) for known in alike}
+        # names round; who writes 9b may mean 8b, but not 70b
+        alike = [known for known in sizes if abs(sizes[known] / size - 1.0) <= 0.15]
     if hint := did_you_mean(name, alike):
         return hint
     if size is None:
-        return f"{len(sizes)} are known; `planner show models` lists them"
+        return f"{len(alike)} are known; `planner show models` lists them"
     return _nearest_in_size(size, is_mixture=bool(_ACTIVE.search(name.lower())))
 
 
 def _nearest_in_size(billions: float, *, is_mixture: bool) -> str:
     """The model of the nearest size, of a mixture the nearest mixture."""
-    files = {name: load_trusted(models_dir() / f"{name}.yaml") for name in list_models()}
     distance = {
-        name: abs(math.log(file["params_expected"] / 1e9 / billions))
-        for name, file in files.items()
-        if "moe" in file or not is_mixture
+        name: abs(math.log(_stated_billions(name) / billions))
+        for name in list_models()
+        if not is_mixture or "moe" in _stated(name)
     }
     return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
+
+
+@cache
+def _stated(name: str) -> Mapping[str, Any]:
+    """What the file of a model of the catalog states, not checked."""
+    file: Mapping[str, Any] = load_trusted(models_dir() / f"{name}.yaml")
+    return file
+
+
+def _stated_billions(name: str) -> float:
+    return float(_stated(name)["params_expected"]) / 1e9
 
 
 def _billions(name: str) -> float | None:
@@ -213,8 +220,11 @@ def catalog_name(name: str) -> str | None:
 
 def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
     """What a name means among these, by its spelling without owner and endings."""
-    # of a checkpoint's training and date, which leave the architecture as it is
-    ending = "-(instruct|chat|base|hf|it|sft|dpo|v[01]\\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking)$"
+    # of a checkpoint's training, date and storage, which leave the architecture as it is
+    ending = (
+        "-(instruct|chat|base|hf|it|sft|dpo|v[01]\\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking|think|1m"
+        "|reasoning|reasoning-plus|preview|terminus|speciale|awq|gptq-int[48]|bnb-4bit|(nv|mx)fp4)$"
+    )
     text = name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
     while plain(text) not in known:
         shorter = re.sub(ending, "", text)

@@ -13,7 +13,9 @@ Architecture = Literal["decoder", "encoder", "encoder-decoder", "vision-encoder"
 Norm = Literal["layernorm", "rmsnorm"]
 MixerKind = Literal["mamba1", "mamba2", "gated_delta_net", "kimi_delta", "lightning"]
 Position = Literal["learned", "rope", "alibi", "relative", "none"]
-Activation = Literal["gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick-gelu-clamped"]
+Activation = Literal[
+    "gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick-gelu-clamped", "xielu"
+]
 
 
 HEADS = ("num_heads", "num_kv_heads", "head_dim")  # what a second attention may have its own of

@@ -56,6 +56,10 @@ def names_of(model: ModelSpec) -> dict[str, Any]:
         names[name] = [words[each] for each in model.layer_pattern if each in words]
     layers = range(model.num_layers)
     names["feeds"] = ["sparse" if "moe" in layer_kind(model, n) else "dense" for n in layers]
+    step = model.full_attention_step
+    names["windows"] = [
+        FULL if step and (n + 1) % step == 0 else "sliding_attention" for n in layers
+    ]
     # beside the patches there is one position for the class
     return names | {"patch_size": IMAGE_SIZE // isqrt(max(1, model.num_learned_positions - 1))}
 
@@ -104,6 +108,8 @@ def model_type(name: str) -> str | None:
         return "qwen3_5_moe_text" if model.moe else "qwen3_5_text"
     if model.family in ("nemotron-h", "gemma4") and model.moe:
         return f"{FAMILIES[model.family]} of experts"
+    if model.family == "granite-4" and not model.moe:
+        return "granitemoehybrid without experts"
     return SINGLE.get(name) or FAMILIES.get(model.family, model.family)
 
 

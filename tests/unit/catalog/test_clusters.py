@@ -9,6 +9,7 @@ from planner.catalog.clusters import (
     load_cluster_of,
     node_of_catalog,
 )
+from planner.catalog.hardware import aliases
 from planner.documents import tree
 from planner.documents.file import read_text
 from planner.errors import InputError
@@ -140,10 +141,11 @@ def test_loading_a_cluster_reads_only_the_files_it_needs(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(tree, "read_text", read_and_note)
     hardware._of_catalog.cache_clear()
+    aliases.cache_clear()
     node_of_catalog.cache_clear()
     load_cluster("512xh100-sxm")
     assert set(read) == {
-        *("aliases.yaml", "host_memory.yaml", "host_processor.yaml", "pcie.yaml"),
+        "aliases.yaml",
         "accelerators/h100-sxm.yaml",
         "nodes/dgx-h100.yaml",
         "fabrics/ib-ndr.yaml",

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.catalog.clusters import load_cluster, load_cluster_of, node_of_catalog
-from planner.catalog.hardware import list_names, rules
+from planner.catalog.hardware import host_rules, list_names
 from planner.units import GIB
 
 
@@ -11,7 +11,7 @@ from planner.units import GIB
 def test_every_node_has_host_memory_and_says_where_it_is_assumed(name: str) -> None:
     node = node_of_catalog(name)[0]
     assert node.host_memory_bytes is not None
-    if node.host_memory_note == rules("host_memory")["times_accelerator_memory"]["note"]:
+    if node.host_memory_note == host_rules()[1].times_accelerator_memory.note:
         held = node.num_accelerators * node.accelerator.hbm_bytes
         assert 2.0 * held <= node.host_memory_bytes <= 2.0 * held + 64 * GIB
 

@@ -1,6 +1,7 @@
 """Parameters of one rank: by hand, against whole models, and against the cost model."""
 
 from dataclasses import replace
+from math import gcd
 
 import pytest
 from contexts import columns_of, context_of
@@ -124,7 +125,7 @@ def test_the_cost_model_prices_what_every_stage_holds(name: str) -> None:
     model = load_model(name)
     context = context_of(model=model)
     padding = context.traits.support.vocab_padding
-    ep = 8 if model.moe else 1
+    ep = gcd(8, model.moe.num_experts) if model.moe else 1
     for tp, pp, vpp in ((1, 1, 1), (2, 2, 1), (4, 4, 1), (8, 2, 2)):
         if model.num_heads % tp or model.ffn_size % tp:
             continue
@@ -142,7 +143,7 @@ def test_the_cost_model_prices_what_all_stages_hold_together(name: str) -> None:
     model = load_model(name)
     context = context_of(model=model)
     chunks = split(model.num_blocks, 4)
-    ep = 8 if model.moe else 1
+    ep = gcd(8, model.moe.num_experts) if model.moe else 1
     columns = columns_of(dp=ep, tp=2, pp=4, ep=ep)
     padding = context.traits.support.vocab_padding
     held = [
