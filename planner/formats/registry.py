@@ -61,16 +61,22 @@ def words_file(source: SourceText) -> str:
     return found[1] if found else ""
 
 
+def _candidates(source: SourceText) -> list[Format]:
+    # Scripts and TOML are never JSON; loading their formats would take a tenth of a check.
+    others = ("bridge", "megatron", "torchtitan") if source.path.endswith(".json") else ()
+    return [load_format(name) for name in format_names() if name not in others]
+
+
 def recognised(source: SourceText) -> list[Format]:
     """All formats that take the file for theirs; none of a script whose words stand elsewhere."""
     if words_file(source):
         return []
-    return [each for each in map(load_format, format_names()) if each.recognise(source)]
+    return [each for each in _candidates(source) if each.recognise(source)]
 
 
 def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
     """Whose hostfile a file is, and what it says; None where it is none."""
-    for kind in map(load_format, format_names()):
+    for kind in _candidates(source):
         if hosts := kind.hosts(source):
             return kind, hosts
     return None

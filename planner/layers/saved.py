@@ -152,7 +152,8 @@ def every_second_matmul(
         gemms, comms = [], []
         # 1 where the compiler reads what a collective made of the product.
         is_sent = 1.0 * (shape.ep > 1) if op.name == "expert_down" else ZERO
-        for comm in op.comms[0]:
+        # Attention runs its ring inside the operation whose output is kept.
+        for comm in op.comms[0] if op.name != "attention_core" else ():
             # Of what is sent a rank gets its part of a sum; the busiest one its own tokens back.
             parts = shape.busiest if op.name == "combine" else ONE
             parts = getattr(shape, comm.axis) if comm.collective == "reduce_scatter" else parts

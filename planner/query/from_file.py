@@ -33,7 +33,7 @@ from planner.spec.traits import Setting
 AUTO = "auto"  # the format that a file shows itself to be of
 ASSUME = "--assume"
 # What ``--assume`` may say by name: numbers, words, and where a launcher shards.
-ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep")
+ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep", "etp")
 ASSUMED_WORDS = ("optimizer", "precision")
 RECOMPUTE = {
     "none": ("recompute_layers_per_stage", PerChunk(0)),

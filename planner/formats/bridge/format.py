@@ -182,9 +182,10 @@ def _of_recipe(recipe: str, settings: Mapping[str, Located]) -> dict[str, Locate
     if not recipe:
         return {}
     values = {key: _parsed(key, text) for key, text in mapping.brought(recipe).items()}
+    degrees = () if mapping.DEGREES[0] in values else mapping.DEGREES
     found = {
         key: Located(value=value, key=key)
-        for key, value in {**dict.fromkeys(mapping.DEGREES), **values}.items()
+        for key, value in {**dict.fromkeys(degrees), **values}.items()
         # A name of precision replaces all of it.
         if settings.keys().isdisjoint((key, key.partition(".")[0]))
     }

@@ -48,7 +48,7 @@ SHARDED = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer
 # What every recipe sets; of one that is not known nobody knows how.
 DEGREES = tuple(
     f"model.{name}_parallel_size"
-    for name in ("tensor_model", "pipeline_model", "context", "expert_model")
+    for name in ("tensor_model", "pipeline_model", "context", "expert_model", "expert_tensor")
 )
 # Stands among the settings where the command names a recipe, which sets what nothing overrides.
 NAMED = "--recipe"

@@ -44,8 +44,8 @@ _BLANK = re.compile(r"(?:\s|\\\r?\n)*")
 _REFERENCE = re.compile(r"\$\{?(\w+|[@*])(\[[@*]\])?(?:(:?[-=+])(.*))?\}?", re.DOTALL)
 _ARRAY = re.compile(r'("?)\$\{(\w+)\[@\]\}\1')
 _VARIABLES = ("simple_expansion", "expansion")
-_UNKNOWN = ("command_substitution", "process_substitution")
-_MORE = ("concatenation", *_VARIABLES, "arithmetic_expansion", *_UNKNOWN, *_QUOTES)
+_SUMS = ("arithmetic_expansion", "command_substitution")
+_MORE = ("concatenation", *_VARIABLES, *_SUMS, "process_substitution", *_QUOTES)
 # Nodes that are words of commands.
 WORDS = (
     *("word", "number", "variable_name", "special_variable_name", "regex", "test_operator"),
@@ -134,11 +134,11 @@ class Expander:
     def _chars(self, node: "Node", quote: str, depth: int = 0) -> Chars:
         """The characters of a written word; None where one word of several ends."""
         start, end = self.span(node)
-        if depth > MAX_DEPTH or node.type in _UNKNOWN:
+        if depth > MAX_DEPTH or node.type == "process_substitution":
             yield from self._unknown(start, end)
         elif node.type in _VARIABLES:
             yield from self._variable(node, quote, depth)
-        elif node.type == "arithmetic_expansion":
+        elif node.type in _SUMS:
             # A sum of more characters is made to take long.
             number = self._number(node.children[1]) if end - start <= 200 else None
             text = self.text[start:end] if number is None else str(number)
@@ -269,16 +269,18 @@ class Expander:
         return None if word is None or word.unknown else word.text
 
     def _number(self, node: "Node") -> int | None:
-        """Return the value of a sum; None if something in it is not known."""
+        """Return the value of a sum, be it ``expr``'s; None if something in it is not known."""
         if node.type == "parenthesized_expression":
             return self._number(node.children[1])
-        if node.type == "binary_expression" and node.child_count == 3:
-            left, sign, right = node.children
+        is_expr = node.type == "command" and self.written(node.children[0]) == "expr"
+        if (is_expr or node.type == "binary_expression") and node.child_count == 3 + is_expr:
+            left, sign, right = node.children[-3:]
             a, b = self._number(left), self._number(right)
-            operation = _OPERATIONS.get(sign.type)
+            symbol = self.written(sign).strip("\\'\"")
+            operation = _OPERATIONS.get(symbol)
             if a is None or b is None or operation is None:
                 return None
-            if sign.type in "/%" and b == 0:
+            if symbol in "/%" and b == 0:
                 return None
             number = operation(a, b)
             return number if 0 <= number < 10**15 else None

@@ -232,10 +232,8 @@ def grouped(
     for at, end in pairwise([*starts, len(words)]):
         word, *behind = words[at:end]
         name, sign, joined = word.text.partition("=")
-        if sign:
-            found.append(Entry(name=name, word=word, joined=joined))
-        else:
-            found.append(Entry(name=name, word=word, values=tuple(behind[: most(name)])))
+        values = () if sign else tuple(behind[: most(name)])
+        found.append(Entry(name=name, word=word, values=values, joined=joined if sign else None))
     return found
 
 

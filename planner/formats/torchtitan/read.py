@@ -206,12 +206,8 @@ def _is_known(reader: WordsReader, entry: Entry) -> bool:
     if entry.unknown and key in keys.SELECTORS:
         reader.settings[key] = reader.placed(entry, "")
     if entry.unknown and key in DECIDING:
-        reader.report(
-            entry,
-            "open_variable",
-            f"{' '.join(entry.texts)}: the variable is not set in this file",
-            "note",
-        )
+        message = f"{' '.join(entry.texts)}: the variable is not set in this file"
+        reader.report(entry, "open_variable", message, "note")
     return True
 
 
@@ -232,12 +228,8 @@ def _take_variables(reader: WordsReader, found: Command) -> None:
         text = "" if variable is None or variable.unknown else variable.text
         reader.settings[key] = reader.placed(Entry(name=name, word=place), text)
         if variable is None or variable.unknown:
-            reader.report(
-                reader.settings[key],
-                "open_variable",
-                f"{name} is not set in this file, nor is --{key}",
-                "note",
-            )
+            message = f"{name} is not set in this file, nor is --{key}"
+            reader.report(reader.settings[key], "open_variable", message, "note")
 
 
 def _report_config(reader: WordsReader) -> None:
@@ -264,12 +256,8 @@ def _report_schedule(reader: WordsReader) -> None:
         is_other = key == keys.SCHEDULE_CSV or keys.schedule_named(str(place.value)) == "other"
         if place.value and is_other:
             modelled = ", ".join(keys.SCHEDULE_NAMES.values())
-            reader.report(
-                place,
-                "schedule_not_modelled",
-                f"{place.value} is not modelled; modelled are {modelled}",
-                "note",
-            )
+            message = f"{place.value} is not modelled; modelled are {modelled}"
+            reader.report(place, "schedule_not_modelled", message, "note")
 
 
 OLD = (
@@ -333,8 +321,7 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
     settings.pop("", None)
     findings = []
     for name, place in list(settings.items()):
-        wrong = next(iter(wrongs(keys.option_of(name) or {}, place.value)), None)
-        if wrong:
+        if wrong := next(iter(wrongs(keys.option_of(name) or {}, place.value)), None):
             del settings[name]
             message = f"{brief(place.value)} given; {wrong.allowed}"
             findings.append(finding_at(f"{keys.NAME}.bad_value", path, place, message))
@@ -361,12 +348,17 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
         decisions["etp"] = said["parallelism.expert_tensor_parallel_degree"]
     if given(said, "model.converters"):
         decisions.pop("precision", None)
+    # The loss may be compiled beside eager blocks: profile 2025.
+    has_loss = flag(said, "compile.enable") and "loss" in (given(said, "compile.components") or ())
     return ParsedConfig(
         format=keys.NAME,
         path=path,
         settings=settings,
         decisions=decisions,
         findings=tuple(findings),
+        traits=(("kernels.loss", "compiled"), ("kernels.loss_traffic_bytes", 16.0))
+        if has_loss
+        else (),
         assumes=()
         if policy in ("none", "selective", "full") or "recompute_layers_per_stage" in decisions
         else ("recompute",),

@@ -144,19 +144,13 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
         raise InputError.single(
             source.path, "file", f"no command starts training with {tool.program}"
         )
-    under = Content(places={})
-    if file and not tool.is_own:
-        under = _under(source, tool, file)
+    under = _under(source, tool, file) if file and not tool.is_own else Content(places={})
     # What options say holds over what the file says.
     places = {
         name: place for name, place in under.places.items() if name.partition(".")[0] not in given
     }
-    open_keys: dict[str, Located] = {}
-    for name, place in given.items():
-        if place.value is None:
-            open_keys[name] = place
-        else:
-            places[name] = place
+    open_keys = {name: place for name, place in given.items() if place.value is None}
+    places |= {name: place for name, place in given.items() if name not in open_keys}
     launcher = (*command.launcher, *command.words[:start])
     own, _ = _options(launcher, lines, most=1)
     named = own.get("config_file")
@@ -235,9 +229,7 @@ def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
             f"line {file.line}",
             f"{file.value} is no YAML or JSON; a loop, or a file of another kind",
         )
-    places: dict[str, Located] = {}
-    for name, each in content.places.items():
-        places[name] = replace(each, line=file.line)
+    places = {name: replace(each, line=file.line) for name, each in content.places.items()}
     return replace(content, places=places)
 
 

@@ -60,7 +60,9 @@ def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
 
 def _unknown_modules(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     """Modules that are named and that plans cannot train."""
-    places = {key: {*TARGETS} for key in tool.training["targets"]["keys"]}
+    # Where layers have adapters, those of the ends are left out.
+    ends = WHOLE if _targets(tool, settings) else ()
+    places = {key: {*TARGETS, *ends} for key in tool.training["targets"]["keys"]}
     places[tool.training["whole"]] = {*WHOLE}
     every = tool.training["targets"]["all"]
     for key, known in places.items():
@@ -98,6 +100,12 @@ def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training | None, tu
         usual = table["targets"].get("usual")
         targets = tuple(usual or TARGETS)
         said.append(f"adapters on {', '.join(usual) if usual else 'all linear layers'}")
+    said += [
+        f"adapters of {name[:60]} left out"
+        for key in table["targets"]["keys"]
+        for name in _names(settings, key)
+        if {*WHOLE} & {*targets_named(name)}
+    ]
     names = _names(settings, table["whole"])
     ends = tuple(end for end in WHOLE if any(end in targets_named(name) for name in names))
     return Training(mode=mode, rank=rank, targets=(*targets, *ends)), tuple(said)
@@ -118,8 +126,8 @@ def _targets(tool: FrontEnd, settings: Settings) -> tuple[Target, ...]:
         if is_one_of([given(settings, key), *names], table["all"]):
             return TARGETS
         known = {target for name in names for target in targets_named(name)}
-        if known:
-            return tuple(target for target in TARGETS if target in known)
+        if inside := tuple(target for target in TARGETS if target in known):
+            return inside
     return ()
 
 

@@ -151,10 +151,16 @@ def _take_accelerate(made: Translation, content: Content) -> None:
     engine = AccelerateView(settings=reading.settings).kind.lower()
     if engine in _ENGINES:
         made.settings.setdefault(engine, replace(place, value=True))
+    for name in ("gradient_accumulation_steps", "gradient_clipping"):
+        full = f"deepspeed_config.{name}"
+        if engine == keys.DEEPSPEED and full in reading.settings:
+            # Plugin and trainer must agree: accelerate/utils/dataclasses.py DeepSpeedPlugin.
+            own = replace(place, key=f"{place.value} {full}")
+            made.take(own, {f"{keys.DEEPSPEED}.{name}": given(reading.settings, full)})
     # Precision and batch are the trainer's.
     taken = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
     for name, each in reading.decisions.items():
-        if name in taken:
+        if name in ("num_gpus", *taken):
             made.launched[name] = replace(place, value=each.value)
 
 

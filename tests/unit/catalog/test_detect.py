@@ -86,7 +86,9 @@ def test_sources_that_contradict_each_other_are_all_named() -> None:
 
 def test_an_unknown_gpu_is_refused_with_the_option_that_helps() -> None:
     unknown = Observation(where="smi", gpu="NVIDIA L40", num_gpus=8)
-    with pytest.raises(InputError, match="nearest are l40s, l4, choose with --accelerator NAME"):
+    with pytest.raises(
+        InputError, match="nearest are l40s, l4, l20, choose with --accelerator NAME"
+    ):
         merged(unknown)
     assert merged(unknown, accelerator="l40s").accelerator == "l40s"
     with pytest.raises(InputError, match="command line::--accelerator: no accelerator"):

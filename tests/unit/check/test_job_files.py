@@ -240,6 +240,26 @@ def test_what_agrees_in_the_named_file_stays() -> None:
     assert after == {**AUTO, **own, "zero_optimization": {"stage": 3}}
 
 
+def accelerated(kind: str, section: str) -> str:
+    """The command of a script that Accelerate launches with a file of its own."""
+    head = f"compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\n"
+    Path("launch.yaml").write_text(head + section)
+    command = SCRIPT.replace("torchrun --nproc_per_node 8", "accelerate launch --config_file {}")
+    command = command.format("launch.yaml").replace(" --deepspeed ds.json", "")
+    Path("run.sh").write_text(command)
+    return command
+
+
+def test_the_launchers_file_must_agree_and_says_how_many_processes() -> None:
+    own = "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 4}\nnum_processes: 7\n"
+    accelerated("DEEPSPEED", own)
+    result = check_file("run.sh", H200)
+    (found,) = [one for one in result.findings if one.severity == "error"]
+    key = "launch.yaml deepspeed_config.gradient_accumulation_steps"
+    assert (found.rule, found.key, result.num_gpus) == ("trainer.deepspeed_agrees", key, 7)
+    assert found.message.startswith("given 4, gradient_accumulation_steps is 2")
+
+
 @pytest.mark.parametrize(
     ("kind", "key", "after"),
     [
@@ -254,11 +274,7 @@ def test_the_launchers_file_is_changed_where_it_states_the_stage(
         "DEEPSPEED": "deepspeed_config:\n  zero_stage: 2\n",
         "FSDP": "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: false  # ours\n",
     }[kind]
-    head = f"compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\n"
-    Path("launch.yaml").write_text(f"{head}{section}mixed_precision: bf16\nnum_processes: 8\n")
-    command = SCRIPT.replace("torchrun --nproc_per_node 8", "accelerate launch --config_file {}")
-    command = command.format("launch.yaml").replace(" --deepspeed ds.json", "")
-    Path("run.sh").write_text(command)
+    command = accelerated(kind, f"{section}mixed_precision: bf16\nnum_processes: 8\n")
     made = fixed("run.sh")
     (change,) = made.answer.repaired[0].changes
     assert (change.field, change.path, change.key) == ("zero_stage", "launch.yaml", key)

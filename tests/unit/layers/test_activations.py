@@ -101,6 +101,8 @@ LITE_REPEATS = 2048 * 576 + 2048 * 2048 + 2048 * 64 + 2048 * 2816 + 6 * 3 * 2048
     ("model", "profile", "degrees", "kept", "repeated"),
     [
         ("llama3-8b", "2024-eager", {}, LLAMA, OUT + UP + 4096 * 1024),
+        # No keys and values that went round the ring.
+        ("llama3-8b", "2024-eager", {"cp": 8}, LLAMA / 8, (OUT + UP + 4096 * 1024) / 8),
         ("llama3-8b", "eager", {}, FUSED, OUT + UP),
         ("llama3-8b", "current", {}, FUSED - 2 * 4096, OUT + UP),
         ("llama3-8b", "eager", {"tp": 8, "sp": 1}, SPLIT, (OUT + UP) / 8),

@@ -70,6 +70,13 @@ def test_what_a_recipe_sets_is_not_known() -> None:
     world = CheckContext(num_gpus=8, decisions={})
     assert not [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
     assert {"tp", "pp", "cp", "ep"} <= set(reading.left_open)
+    # Recipes of mixtures leave experts whole, beside 2 ranks of tensor parallelism too.
+    stated = {"tensor": 2, "pipeline": 8, "expert": 16}
+    told = (f"model.{name}_model_parallel_size={size}" for name, size in stated.items())
+    reading = FORMAT.read(source(" ".join(told)))
+    world = CheckContext(num_gpus=128, decisions={"model.num_experts": 128})
+    assert not [each for rule in FORMAT.rules for each in rule.check(reading.settings, world)]
+    assert set(reading.left_open) == {"cp", "etp"}
 
 
 def test_a_decision_has_the_key_of_the_file() -> None:

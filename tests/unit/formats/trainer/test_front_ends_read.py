@@ -119,6 +119,12 @@ def test_modules_have_the_names_of_the_models_code(
     assert (found.unpriced, found.training.targets) == ("", targets)
 
 
+def test_adapters_of_the_ends_are_left_out_in_words() -> None:
+    found = read("llamafactory", FACTORY.format(mode="lora", more="lora_target: q_proj,lm_head"))
+    assert (found.unpriced, found.training) == ("", Training(mode="lora", rank=8, targets=("q",)))
+    assert "adapters of lm_head left out" in found.supposes
+
+
 @pytest.mark.parametrize(
     "more", ["lora_target: q_proj,w1", "additional_target: norm", "lora_target: lm_head"]
 )

@@ -70,14 +70,15 @@ def test_what_is_wrong_there_is_said_there(project: Path) -> None:
     ] * 2
 
 
-def test_a_missing_file_is_an_error_at_its_line(project: Path) -> None:
-    assert errors(check(project, "deepspeed/z9.json")) == [("llamafactory.named_file", 11)]
-
-
-def test_a_file_that_names_itself_is_an_error(project: Path) -> None:
-    result = check(project, "train.yaml")
+@pytest.mark.parametrize(
+    ("name", "says"), [("deepspeed/z9.json", "not there"), ("train.yaml", "names the file itself")]
+)
+def test_a_file_that_is_not_there_is_an_error_at_its_line(
+    project: Path, name: str, says: str
+) -> None:
+    result = check(project, name)
     assert errors(result) == [("llamafactory.named_file", 11)]
-    assert "names the file itself" in str(result.findings)
+    assert says in str(result.findings)
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../../../outside.json"])
