@@ -3,7 +3,7 @@
 One layout, where nothing is searched, is what they leave then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -11,7 +11,8 @@ from typing import Any, Literal
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError, Problem
 from planner.formats.format import Format
-from planner.formats.registry import format_of
+from planner.formats.registry import format_of, load_format, written_names
+from planner.frameworks.registry import load_traits
 from planner.limits import brief
 from planner.notes import COMMAND_LINE, NoteKind, Problems
 from planner.query.options import FIXED, OPTIONS, word_of
@@ -99,15 +100,27 @@ def expressible(
             kept.append(context)
     if not kept and fmt is not None:
         lines = [f"  {name}: {reason}" for name, _, reasons in left for reason in reasons]
+        lines += [f"  {text}" for text in _starting(contexts[0])]
         raise ExpressError("\n".join([f"{fmt.title} cannot express any plan of it:", *lines]))
     for name, written, reasons in left:
         said, kind = "; ".join(reasons), NoteKind.left_out
         text = f"left out, not in {written.title}: {name} ({said})"
         if not kept:
             kind = NoteKind.own_code
+            said = "; ".join([*reasons, *_starting(contexts[0])])
             text = f"--emit refuses plans for {name}, which need code of your own: {said}"
         problems.note(kind, text, "framework")
     return tuple(kept or contexts)
+
+
+def _starting(context: Context) -> Iterator[str]:
+    """Name the formats whose files start what the framework's own cannot say."""
+    found = []
+    for written in map(load_format, written_names()):
+        other = replace(context, traits=load_traits(written.framework))
+        found += [] if any(written.refused(other)) else [written.name]
+    if found:
+        yield f"other software starts it: --emit {', '.join(found)}"
 
 
 def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[str]:

@@ -14,7 +14,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.formats.bridge.format import told_in
 from planner.formats.decision import reasons, refuse
-from planner.formats.format import Format, Located, ParsedConfig, SourceText
+from planner.formats.format import Format, FormatRule, Located, ParsedConfig, SourceText
 from planner.formats.megatron.format import settings_of
 from planner.formats.megatron.mapping import (
     OWNED,
@@ -137,6 +137,14 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     return with_values(source, {(name,): value for name, value in (values | lists).items()})
 
 
+def _held() -> Iterator[FormatRule]:
+    """Rules of Megatron-Core, and of Megatron-LM's arguments.py those that the program keeps."""
+    for rule in told_in(options_in, spelled):
+        # Its optimizer goes to the host without these states, its samples are padded for cp.
+        if rule.name not in ("optimizer_offload_setup", "cp_divides_sequence"):
+            yield rule
+
+
 FORMAT = Format(
     name=NAME,
     title=TOOL.title,
@@ -146,7 +154,7 @@ FORMAT = Format(
     recognise=partial(recognise, tool=TOOL),
     read=read,
     rules=tuple(stated_rules(TOOL)),
-    borrowed={"megatron": told_in(options_in, spelled)},
+    borrowed={"megatron": tuple(_held())},
     is_written=False,
     write_into=write_into,
     problems=problems,

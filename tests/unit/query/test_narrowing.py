@@ -43,7 +43,8 @@ def test_only_schedules_of_framework_and_format_stay() -> None:
 
 
 def test_what_no_file_can_say_is_refused_before_a_search() -> None:
-    with pytest.raises(ExpressError, match="attention and MLP side by side"):
+    others = r"attention and MLP side by side\n.*starts it: --emit accelerate, deepspeed, trainer$"
+    with pytest.raises(ExpressError, match=others):
         kept(context_of(model="falcon-7b"), emit="megatron")
     context = context_of(framework="deepspeed")
     other = replace(context, traits=with_optimizer(context.traits, "adam-bf16"))
@@ -57,7 +58,7 @@ def test_without_files_it_is_noted() -> None:
     (note,) = problems.notes
     assert note.kind is NoteKind.own_code
     assert "--emit refuses plans for megatron" in note.text
-    assert "attention and MLP side by side" in note.text
+    assert "side by side; other software starts it: --emit accelerate, " in note.text
 
 
 def test_of_several_frameworks_those_without_words_are_left_out() -> None:
