@@ -12,7 +12,7 @@ from planner.answers.rows import InputsRow, PlanRow
 from planner.notes import Note
 from planner.query.objectives import ENERGY_INCLUDES
 from planner.report.table import pairs, show
-from planner.report.words import inputs_line, layout_words, note_lines, question_lines
+from planner.report.words import inputs_line, layout_words, mfu_text, note_lines, question_lines
 from planner.search.space.space import EVERYTHING
 from planner.units import GB, TERA, format_count, format_days, format_energy, format_seconds, plural
 
@@ -43,7 +43,7 @@ def _rows(job: Job) -> dict[str, str]:
         energy = f"{format_energy(job.energy_kwh)}: {accelerator.tdp_w:g} W a GPU all the time"
     rows = {
         "work": f"{format_seconds(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
-        f"each, MFU {job.plan.estimate.mfu:.1%}); checkpoints and failures leave "
+        f"each, MFU {mfu_text(job.plan)}); checkpoints and failures leave "
         f"{job.goodput:.1%} of the time for them (goodput)",
         "failures": f"{expected} expected, one every {format_seconds(job.mtbf_s)}, of nodes that "
         f"fail every {format_days(job.node_mtbf_s)} days{failing}",

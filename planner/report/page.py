@@ -27,6 +27,7 @@ from planner.report.words import (
     job_line,
     layout_words,
     mfu_line,
+    mfu_text,
     placement_line,
     range_line,
     range_text,
@@ -137,7 +138,7 @@ def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
     estimate, memory = plan.estimate, plan.estimate.memory
     interval = f"{range_text(estimate)} in eight of ten such runs"
     per_gpu = f"{estimate.tokens_per_s_per_gpu:,.0f} per GPU"
-    full_square = f"{estimate.mfu_full_square:.1%} counting the whole attention square"
+    full_square = f"{mfu_text(plan, full_square=True)} counting the whole attention square"
     held = f"{memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB"
     left = memory.free_bytes
     free = f"{format_bytes(abs(left))} {'free' if left >= 0 else 'missing'}"
@@ -145,7 +146,7 @@ def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
     found = [
         (format_seconds(estimate.iter_time_s), "per iteration", interval),
         (format_count(estimate.tokens_per_s), "tokens per second", per_gpu),
-        (f"{estimate.mfu:.1%}", "model FLOPs utilisation", full_square),
+        (mfu_text(plan), "model FLOPs utilisation", full_square),
         (held, f"HBM of the fullest rank: {memory.verdict}", uncertain),
     ]
     if tokens := plan.context.job.total_tokens:

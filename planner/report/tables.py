@@ -12,7 +12,7 @@ from planner.answers.rows import PlanRow
 from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.sizing_words import missed_text
 from planner.report.table import Column, Table, differing
-from planner.report.words import range_text
+from planner.report.words import mfu_text, range_text
 from planner.search.ranking.penalties import TIE_FRACTION
 from planner.spec.strategy import (
     FIELDS,
@@ -135,7 +135,7 @@ def _gib(num_bytes: float) -> str:
 # What is measured of plans, as every table of them says it.
 ITERATION = Column[Plan]("iteration", lambda p: format_seconds(p.estimate.iter_time_s))
 TOKENS_PER_S = Column[Plan]("tokens/s", lambda p: format_count(p.estimate.tokens_per_s), spare=5)
-MFU = Column[Plan]("MFU", lambda p: f"{p.estimate.mfu:.1%}", spare=6)
+MFU = Column[Plan]("MFU", mfu_text, spare=6)
 DAYS = Column[Plan]("days", lambda p: format_days(p.span_s()), spare=3)
 
 

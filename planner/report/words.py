@@ -167,37 +167,51 @@ def time_line(plan: Plan) -> str:
 
 def utilization_line(plan: Plan) -> str:
     """Return the utilization of the accelerators, by both figures that reports of runs state."""
-    made, (peak, is_own) = plan.estimate, _peak(plan)
-    low, high = 100.0 * made.mfu_lower, 100.0 * made.mfu_upper
-    over = "" if is_own else f" of the {peak} peak"
+    made, (peak, is_named, share) = plan.estimate, _peak(plan)
+    low, high = 100.0 * share * made.mfu_lower, 100.0 * share * made.mfu_upper
+    over = f" of the {peak} peak" if is_named else ""
     return (
-        f"MFU {made.mfu:.1%} (80 % interval {low:.1f} to {high:.1f} %){over}, "
+        f"MFU {share * made.mfu:.1%} (80 % interval {low:.1f} to {high:.1f} %){over}, "
         f"{made.model_flops_per_s_per_gpu / TERA:,.3g} model TFLOP/s a GPU"
     )
 
 
-def _peak(plan: Plan) -> tuple[str, bool]:
-    """The GEMMs whose peak an MFU is over (of 16 bits if there are), and whether the plan's are."""
-    usual = usual_precision(plan.context.cluster.accelerator)
-    precision = plan.context.job.precision
+def _peak(plan: Plan) -> tuple[str, bool, float]:
+    """The GEMMs whose peak an MFU is over, whether it is named, and what it is of ``mfu``.
+
+    Of 16 bits if there are, named where the plan's own are others; where runs may exceed that peak
+    the plan's own.
+    """
+    accelerator, precision = plan.context.cluster.accelerator, plan.context.job.precision
+    usual = usual_precision(accelerator)
+    if plan.estimate.mfu_upper > 1.0 and precision != usual:
+        own = peak_flops_per_s(accelerator, precision)
+        return precision, True, peak_flops_per_s(accelerator, usual) / own
     if usual in SIXTEEN_BITS:
-        return "16-bit", precision in SIXTEEN_BITS
-    return usual, precision == usual
+        return "16-bit", precision not in SIXTEEN_BITS, 1.0
+    return usual, precision != usual, 1.0
+
+
+def mfu_text(plan: Plan, *, full_square: bool = False) -> str:
+    """Return the MFU, with the peak that it is over where that is not the usual one."""
+    (peak, _, share), made = _peak(plan), plan.estimate
+    own = share * (made.mfu_full_square if full_square else made.mfu)
+    return f"{own:.1%}{'' if share == 1.0 else f' of {peak}'}"
 
 
 def mfu_line(plan: Plan) -> str:
     """The convention of numerator and denominator, and what the other one would give."""
     estimate, accelerator = plan.estimate, plan.context.cluster.accelerator
-    peak = peak_flops_per_s(accelerator, usual_precision(accelerator)) / TERA
-    name, is_own = _peak(plan)
-    also = "" if is_own else f", also in {plan.context.job.precision}"
+    name, is_named, share = _peak(plan)
+    peak = peak_flops_per_s(accelerator, usual_precision(accelerator)) / TERA / share
+    also = f", also in {plan.context.job.precision}" if is_named and share == 1.0 else ""
     over = f"over the dense {name} peak ({peak:,.{0 if peak >= 10 else 3}f} TFLOP/s){also}"
     if estimate.mfu_full_square == estimate.mfu:
         return f"MFU: the whole attention square, {over}."
     windows = ", of windows what they see" if plan.context.model.windowed_share else ""
     return (
         f"MFU: the causal half of the attention square{windows}, {over}; with the whole square "
-        f"{estimate.mfu_full_square:.1%}."
+        f"{share * estimate.mfu_full_square:.1%}."
     )
 
 

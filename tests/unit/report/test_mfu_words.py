@@ -8,7 +8,7 @@ from contexts import context_of
 from planner.answers.base import Plan
 from planner.answers.plan import answer
 from planner.cost.context import Context
-from planner.report.words import mfu_line, utilization_line
+from planner.report.words import mfu_line, mfu_text, utilization_line
 from planner.spec.job import Precision
 
 
@@ -40,3 +40,13 @@ def test_the_peak_is_named_where_it_is_not_that_of_the_products(
     plan = planned(context_of(framework="accelerate"), precision, peaks)
     assert f" %){words}, " in utilization_line(plan)
     assert f"over {over}" in mfu_line(plan)
+
+
+def test_an_mfu_beyond_16_bits_is_over_the_peak_of_the_products() -> None:
+    plan = planned(context_of(framework="accelerate"), "fp8", {"bf16": 989e12, "fp8": 1978e12})
+    assert " %) of the 16-bit peak, " in utilization_line(plan)
+    plan = replace(plan, estimate=replace(plan.estimate, mfu=1.2))
+    assert mfu_text(plan) == "60.0% of fp8"
+    assert utilization_line(plan).startswith("MFU 60.0% (80 % interval ")
+    assert " %) of the fp8 peak, " in utilization_line(plan)
+    assert "over the dense fp8 peak (1,978 TFLOP/s);" in mfu_line(plan)
