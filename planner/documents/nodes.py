@@ -29,7 +29,9 @@ Plain: TypeAlias = Any  # what Python's json makes of a value
 SPACE = re.compile(r"(?:[ \t\r\n]+|(?://|#)[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DECODER = JSONDecoder()
+# With those that Python's json writes for what no number is.
 _WORDS: dict[str, Plain] = {"true": True, "false": False, "null": None}
+_WORDS |= {word: float(word) for word in ("NaN", "Infinity", "-Infinity")}
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -186,27 +188,17 @@ def compose(where: str, text: str) -> Node | None:
         raise InputError.single(where, "file", f"not YAML: {error}") from None
 
 
-def parse_json(where: str, text: str, *, is_plain: bool = False) -> Node:
-    """Read a text; InputError with file and line where it is no JSON, or beyond the limits.
-
-    ``is_plain``: as Python's json reads it, without comments.
-    """
-    return _Parser(where, text, is_plain=is_plain).document()
+def parse_json(where: str, text: str) -> Node:
+    """Read a text; InputError with file and line where it is no JSON, or beyond the limits."""
+    return _Parser(where, text).document()
 
 
 class _Parser:
     """Recursive descent; ``at`` is the next character to be read."""
 
-    def __init__(self, where: str, text: str, *, is_plain: bool) -> None:
+    def __init__(self, where: str, text: str) -> None:
         self.text, self.where, self.at = text, where, 0
         self.line_ends = [found.start() for found in re.finditer("\n", text)]
-        self.is_plain = is_plain
-        self.space, self.words = SPACE, _WORDS
-        if is_plain:
-            self.space = re.compile(r"[ \t\r\n]*")
-            # Python's json has these as well
-            odd = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-            self.words = {**_WORDS, **odd}
         self.num_values = 0
 
     def document(self) -> Node:
@@ -231,9 +223,9 @@ class _Parser:
 
     def skip(self) -> None:
         """Pass over white space and comments."""
-        found = self.space.match(self.text, self.at)
+        found = SPACE.match(self.text, self.at)
         self.at = found.end() if found else self.at
-        if not self.is_plain and self.text.startswith("/*", self.at):
+        if self.text.startswith("/*", self.at):
             self.fail("a comment has no end")
 
     def takes(self, word: str) -> bool:
@@ -285,8 +277,6 @@ class _Parser:
         self.skip()
         if self.takes(","):
             self.skip()
-            if self.is_plain and self.text.startswith(closing, self.at):
-                self.fail("a value must follow the comma")
         elif not self.text.startswith(closing, self.at):
             self.fail(f'"," or "{closing}" must follow')
 
@@ -303,7 +293,7 @@ class _Parser:
     def scalar(self) -> Plain:
         if self.text.startswith('"', self.at):
             return self.string()
-        for word, value in self.words.items():
+        for word, value in _WORDS.items():
             if self.takes(word):
                 return value
         found = _NUMBER.match(self.text, self.at)

@@ -133,12 +133,9 @@ def parsed_yaml(where: str, text: str) -> Tree:
     return _tree(where, compose(where, text))
 
 
-def parsed_json(where: str, text: str, *, is_plain: bool = False) -> Tree:
-    """Read a text; InputError, with the line, where it is no JSON or beyond the limits.
-
-    ``is_plain``: as Python's json reads it, without comments.
-    """
-    return _tree(where, parse_json(where, text, is_plain=is_plain))
+def parsed_json(where: str, text: str) -> Tree:
+    """Read a text; InputError, with the line, where it is no JSON or beyond the limits."""
+    return _tree(where, parse_json(where, text))
 
 
 def _tree(where: str, root: Node | None) -> Tree:
@@ -179,9 +176,9 @@ def load_yaml(path: str | FilePath) -> dict[str, Any]:
 
 
 def load_json(path: str | FilePath) -> dict[str, Any]:
-    """Return the object in a plain JSON file; what cannot be read raises ``file::line N: ...``."""
+    """Return the object in a JSON file; what cannot be read raises ``file::line N: ...``."""
     where = str(path)
-    return _mapping(where, parsed_json(where, read_text(path), is_plain=True), "an object")
+    return _mapping(where, parsed_json(where, read_text(path)), "an object")
 
 
 def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:

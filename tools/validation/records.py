@@ -381,7 +381,7 @@ class Runs:
 def _parse(line: str, where: str) -> Record | Unread:
     name = where
     try:
-        parsed = parsed_json(where, line, is_plain=True).value
+        parsed = parsed_json(where, line).value
         if isinstance(parsed, dict):
             name = str(parsed.get("id") or where)
             parsed = spelled_alike(parsed)

@@ -3,6 +3,7 @@
 Files that it names stand beside it or where it is run from, never outside; none is fetched.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,6 @@ from typing import Any
 
 from planner.documents.edit import JsonEditor, YamlEditor
 from planner.documents.file import is_file
-from planner.documents.nodes import parse_json
 from planner.documents.tree import keys_at_top, parsed_json, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.format import Finding, Located, Severity, SourceText, read_source
@@ -115,17 +115,11 @@ def content_of(source: SourceText, tool: FrontEnd) -> Content:
 def _no_plain_json(source: SourceText) -> Iterator[Finding]:
     """Say where a file is more than the plain JSON that HfArgumentParser reads."""
     try:
-        parse_json(source.path, source.text, is_plain=True)
-    except InputError as error:
-        (problem,) = error.problems
-        place = Located(key="", line=int(problem.key.removeprefix("line ")))
-        reason = problem.message.removeprefix("not JSON: ")
-        yield finding_at(
-            "trainer.bad_value",
-            source.path,
-            place,
-            f"no plain JSON, which parse_json_file reads: {reason}; no comments allowed",
-        )
+        json.loads(source.text)
+    except json.JSONDecodeError as error:
+        reason = f"no plain JSON, which parse_json_file reads: {error.msg}; no comments allowed"
+        place = Located(key="", line=error.lineno)
+        yield finding_at("trainer.bad_value", source.path, place, reason)
 
 
 def _of_command(source: SourceText, tool: FrontEnd) -> Content:
