@@ -244,11 +244,15 @@ def test_every_recipe_that_may_be_named_is_exported(bridge: BridgeStarts) -> Non
     assert not [name for name in named if f'"{name}"' not in exported]
 
 
-@pytest.mark.parametrize("model", CASES)
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [*((each, "pretrain") for each in CASES), *((each, "sft") for each in ADAPTED)],
+)
 def test_a_recipe_has_the_sizes_and_settings_of_its_row(
-    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str, kind: str
 ) -> None:
     start = start_of(model, tmp_path, *plans[model])
+    start = replace(start, recipe=start.recipe.replace("pretrain", kind))
     text = f"run_recipe.py --recipe {start.recipe} optimizer.lr=1e-5 train.train_iters=100"
     reading = BRIDGE.read(SourceText(path="a", text=text))
     said = dict.fromkeys(SAME[1:7], 1) | {"sequence_parallel": False}

@@ -213,7 +213,8 @@ RELEASE = "0.6.2"
 def recipes() -> Sequence[Mapping[str, str]]:
     """Rows of the table: the recipe, its model's sizes by the names of a model file, its settings.
 
-    Settings are those that decide something, as overrides that say the same.
+    Settings are those that decide something, as overrides that say the same. Recipes of full
+    fine-tuning stand behind those of pretraining, without sizes.
     """
     path = resources.files(__package__).joinpath("recipes.csv")
     return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))

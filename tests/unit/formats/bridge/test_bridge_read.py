@@ -30,6 +30,14 @@ def test_a_key_that_only_the_model_of_a_recipe_can_have_is_a_warning() -> None:
     ]
 
 
+def test_a_recipe_of_full_fine_tuning_is_read_with_its_settings() -> None:
+    run = RUN.replace("a_recipe_of_my_own", "llama3_70b_sft_config")
+    reading = FORMAT.read(SourceText(path="run.sh", text=f"{run} train.micro_batch_size=2\n"))
+    read = {name: each.value for name, each in reading.decisions.items()}
+    assert read | {"tp": 8, "pp": 4, "cp": 1, "micro_batch": 2, "global_batch": 8} == read
+    assert not reading.left_open
+
+
 def test_overrides_of_earlier_nemo_are_not_of_bridge() -> None:
     text = "python pretrain.py trainer.devices=8 model.tensor_model_parallel_size=2\n"
     assert recognised(SourceText(path="run.sh", text=text)) == []

@@ -40,7 +40,7 @@ def emitted(
 def test_no_model_is_written_for_a_recipe_that_is_not_its_own(
     emitted: Callable[[str], list[str]],
 ) -> None:
-    known = {row["recipe"] for row in recipes()}
+    known = {row["recipe"] for row in recipes() if row["num_layers"]}
     found = {name: emitted(name) for name in list_models()}
     named = {name: each for name, (each, *_) in found.items() if each in known}
     asked = {name for name, (each, *_) in found.items() if each.startswith("a recipe of your own")}
