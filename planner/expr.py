@@ -5,6 +5,7 @@ operators compute: plain values or columns of NumPy.
 """
 
 import ast
+import operator
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,41 @@ class Language:
             case ast.Call(keywords=keywords):
                 return bool(self.functions) and not keywords
         return isinstance(node, (ast.Name, *self.forms))
+
+
+def _last_of(values: Iterator[Any], *, until: bool) -> Any:  # noqa: ANN401
+    """The first value that is as true as ``until``, or the last one."""
+    value = None
+    for value in values:
+        if bool(value) == until:
+            break
+    return value
+
+
+# Of our own data files: values and conditions, as Python computes them.
+OF_DATA = Language(
+    operations={
+        ast.And: partial(_last_of, until=False),
+        ast.Or: partial(_last_of, until=True),
+        ast.Not: operator.not_,
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.FloorDiv: operator.floordiv,
+        ast.Mod: operator.mod,
+        ast.Eq: operator.eq,
+        ast.NotEq: operator.ne,
+        ast.Lt: operator.lt,
+        ast.LtE: operator.le,
+        ast.Gt: operator.gt,
+        ast.Is: operator.is_,
+        ast.IsNot: operator.is_not,
+        ast.In: lambda part, whole: part in whole,
+        ast.NotIn: lambda part, whole: part not in whole,
+    },
+    forms=(ast.IfExp, ast.Tuple),
+    allowed="names, constants, + - * // %, == != < <= >, is, in, and, or, not, if, calls",
+)
 
 
 def parsed(text: str) -> ast.expr:

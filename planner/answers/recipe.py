@@ -99,7 +99,8 @@ def recipe_strategy(recipe: Recipe, model: ModelSpec, num_gpus: int, global_batc
 
 def _architecture(model: ModelSpec) -> ModelSpec:
     """The model without what costs nothing: its names, and the length it was made for."""
-    return replace(model, name="", family="", max_seq_len=0, rotary_base=0.0, rotary_factor=1.0)
+    same = replace(model, rotary_base=0.0, rotary_factor=1.0, rotary_share=1.0)
+    return replace(same, name="", family="", max_seq_len=0)
 
 
 @cache

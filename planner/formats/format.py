@@ -310,6 +310,8 @@ class Format:
     """True if the training script decides recomputation where a file does not state it."""
     support: Mapping[str, Mapping[str, TraitValue]] = field(default_factory=dict)
     """Traits of ``support`` of which the format can express no more than this, by framework."""
+    narrows: Callable[[Context], Mapping[str, TraitValue]] = lambda _context: {}
+    """The same of one model."""
 
     def framework_of(self, reading: ParsedConfig) -> str:
         """Whose traits and rules of the search hold for a file."""
@@ -344,8 +346,8 @@ class Format:
 
     def narrowed(self, context: Context) -> Context:
         """The context in which a search finds only what the format can say."""
-        own = self.support.get(context.traits.name)
-        if own is None:
+        own = {**self.support.get(context.traits.name, {}), **self.narrows(context)}
+        if not own:
             return context
         support = context.traits.support
         kept: dict[str, Any] = {}

@@ -237,6 +237,7 @@ class ModelSpec:
     scaled_rotary: bool = False
     # Of what no cost depends on, for files that are written. 0: not known.
     rotary_base: Annotated[float, Exact(ge=0)] = 0.0
+    rotary_share: Annotated[float, Exact(gt=0, le=1)] = 1.0  # of a head that positions turn
     rotary_factor: Annotated[float, Exact(ge=1)] = (
         1.0  # by which Llama 3.1's rule stretches rotary positions
     )
@@ -372,3 +373,9 @@ class ModelSpec:
 def has_sinks(model: ModelSpec) -> bool:
     """Return True if heads have learned sinks (gpt-oss), the only parameters of their size."""
     return model.extra_params_per_layer == model.num_heads
+
+
+def has_shared_gate(model: ModelSpec) -> bool:
+    """Return True if the shared expert's output is gated (Qwen3-Next), and layers have no more."""
+    has_shared = model.moe is not None and model.moe.shared_ffn_size > 0
+    return has_shared and model.extra_params_per_layer == model.hidden_size

@@ -14,8 +14,10 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -239,23 +241,26 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
 
 
 def model_of(args: Any, config: Any) -> dict[str, Any]:
-    """Parameters of the whole GPTModel, its vocabulary as given, and what its layers do."""
+    """Parameters of the whole model, its vocabulary as given, and what its layers do."""
     import torch
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
-    from megatron_model import counted_tensors, use_engine_stand_ins
+    from megatron.core.models.hybrid.hybrid_model import HybridModel
+    from megatron.core.tensor_parallel import get_cuda_rng_tracker
+    from megatron_model import counted_tensors
+
+    get_cuda_rng_tracker().fork = lambda *_: nullcontext()
 
     config.perform_initialization = config.gradient_accumulation_fusion = False
     config.use_cpu_initialization, config.persist_layer_norm = True, False
-    spec = get_gpt_decoder_block_spec(
-        config, use_transformer_engine=False, normalization=config.normalization
-    )
-    if args.multi_latent_attention:
-        use_engine_stand_ins(spec)
+    if args.hybrid_layer_pattern:
+        kind, own = HybridModel, {"hybrid_stack_spec": hybrid_layers(config)}
+        own["hybrid_layer_pattern"] = args.hybrid_layer_pattern
+    else:
+        kind, own = GPTModel, {"transformer_layer_spec": gpt_layers(args, config)}
     with torch.device("meta"):
-        model = GPTModel(
+        model = kind(
             config=config,
-            transformer_layer_spec=spec,
+            **own,
             vocab_size=args.vocab_size,
             max_sequence_length=args.max_position_embeddings,
             share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
@@ -268,25 +273,98 @@ def model_of(args: Any, config: Any) -> dict[str, Any]:
             for layer in model.decoder.layers
         ],
         "activation": config.activation_func.__name__,
-        **{name: getattr(config, name) for name in LAYER_FIELDS},
+        **{name: getattr(config, name) for name in LAYER_FIELDS.split()},
     }
 
 
-LAYER_FIELDS = (
-    "gated_linear_unit",
-    "glu_linear_offset",
-    "activation_func_clamp_value",
-    "normalization",
-    "qk_layernorm",
-    "softmax_type",
-    "window_size",
-    "moe_router_score_function",
-    "moe_router_pre_softmax",
-    "moe_router_enable_expert_bias",
-    "moe_router_num_groups",
-    "moe_router_group_topk",
-    "moe_router_topk_scaling_factor",
-)
+def gpt_layers(args: Any, config: Any) -> Any:
+    """The layers of pretrain_gpt.py of Megatron-Core's own linear classes."""
+    from megatron.core.models.gpt.experimental_attention_variant_module_specs import (
+        get_linear_attention_pattern,
+    )
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron_model import use_engine_stand_ins
+
+    linear = get_linear_attention_pattern(config)
+    config.experimental_attention_variant = None  # asked for Transformer Engine's classes
+    spec = get_gpt_decoder_block_spec(
+        config, use_transformer_engine=False, normalization=config.normalization
+    )
+    if args.multi_latent_attention:
+        use_engine_stand_ins(spec)
+    spec.layer_specs = list(map(deepcopy, spec.layer_specs))
+    for layer, is_linear in zip(spec.layer_specs, linear, strict=True):
+        if is_linear:
+            layer.submodules.self_attention = delta_net()
+        elif args.spec:
+            # What Bridge's function puts in place of the norms of a head.
+            from bridge_start import reach_bridge
+
+            reach_bridge()
+            norms = import_module(args.spec[0])
+            attention = layer.submodules.self_attention.submodules
+            attention.q_layernorm, attention.k_layernorm = norms.FullDimQNorm, norms.FullDimKNorm
+    return spec
+
+
+def delta_net() -> Any:
+    from megatron.core.ssm.gated_delta_net import (
+        GatedDeltaNet,
+        GatedDeltaNetSubmodules,
+        common,
+        gdn,
+    )
+    from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    common.HAVE_FLA = gdn.chunk_gated_delta_rule = True
+    parts = GatedDeltaNetSubmodules(
+        in_proj=ColumnParallelLinear, out_norm=WrappedTorchNorm, out_proj=RowParallelLinear
+    )
+    return ModuleSpec(module=GatedDeltaNet, submodules=parts)
+
+
+def hybrid_layers(config: Any) -> Any:
+    """hybrid_stack_spec of Megatron-Core's own linear classes, norms apart from them."""
+    import torch
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.hybrid import hybrid_block
+    from megatron.core.models.hybrid.hybrid_layer_specs import hybrid_stack_spec as spec
+    from megatron.core.ssm import mamba_mixer
+    from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.moe import moe_layer
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+    from megatron_model import engine_stand_ins
+
+    class GatedNorm(torch.nn.Module):
+        def __init__(self, size: int, **_: Any) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.empty(size))
+
+    mamba_mixer.HAVE_MAMBA_SSM, mamba_mixer.ExtendedRMSNorm = True, GatedNorm
+    hybrid_block.TENorm = WrappedTorchNorm
+    moe_layer.HAVE_TE, moe_layer.TELinear = True, engine_stand_ins()[0]
+    own = spec.submodules
+    mamba = own.mamba_layer.submodules
+    mamba.norm = WrappedTorchNorm
+    mamba.mixer.submodules.in_proj = ColumnParallelLinear
+    mamba.mixer.submodules.out_proj = RowParallelLinear
+    for layer, experts in ((own.mlp_layer, None), (own.moe_layer, config.num_moe_experts)):
+        local = get_gpt_layer_local_spec(experts, normalization=config.normalization).submodules
+        layer.submodules.pre_mlp_layernorm = local.pre_mlp_layernorm
+        layer.submodules.mlp = local.mlp
+    own.attention_layer.submodules.input_layernorm = local.input_layernorm
+    own.attention_layer.submodules.self_attention = local.self_attention
+    return spec
+
+
+LAYER_FIELDS = """
+gated_linear_unit glu_linear_offset activation_func_clamp_value normalization qk_layernorm
+softmax_type window_size moe_router_score_function moe_router_pre_softmax
+moe_router_enable_expert_bias moe_router_num_groups moe_router_group_topk
+moe_router_topk_scaling_factor attention_output_gate moe_shared_expert_gate
+"""
 
 
 def zero_stage(args: Any) -> int:

@@ -37,6 +37,10 @@ CASES = {
     "gemma2-2b": "1xdgx-h100",
     "gemma3-1b": "1xdgx-h100",
     "gpt3-175b": "8xdgx-h100",
+    "nemotron-h-8b": "1xdgx-h100",
+    "nemotron-3-nano-4b": "1xdgx-h100",
+    "nemotron-3-nano-30b-a3b": "2xdgx-h100",
+    "qwen3-next-80b-a3b": "4xdgx-h100",
 }
 """Of every family that Bridge has a recipe and the catalogue a model of: the cluster."""
 SAME = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "micro_batch")

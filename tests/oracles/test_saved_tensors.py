@@ -25,17 +25,10 @@ from planner.spec.model import MlaSpec, ModelSpec, MoeSpec
 from planner.spec.saved import SavedTables
 from planner.spec.training import TARGETS, Target, Training
 
-ATTENTION_OPS = (
-    "attention_norm",
-    "query_norm",
-    "kv_norm",
-    "kv_up",
-    "qkv",
-    "attention_core",
-    "attention_output",
-    "adapters.qkv",
-    "adapters.attention_output",
-)
+ATTENTION_OPS = """
+attention_norm query_norm kv_norm kv_up qkv attention_core attention_output adapters.qkv
+adapters.attention_output
+"""
 QKV: tuple[Target, ...] = ("q", "k", "v")
 MOE = MoeSpec(num_experts=sizes.NUM_EXPERTS, top_k=sizes.TOP_K, expert_ffn_size=sizes.EXPERT_FFN)
 MLA = MlaSpec(
@@ -243,7 +236,7 @@ def kept_tensor(tensor: SavedTensor) -> Kept:
     op = tensor.name.rpartition(".")[0]
     return Kept(
         name=tensor.name,
-        part="attention" if op in ATTENTION_OPS else "mlp",
+        part="attention" if op in ATTENTION_OPS.split() else "mlp",
         num_elements=int(elements),
         element_bytes=int(tensor.element_bytes),
     )

@@ -21,64 +21,28 @@ from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText
 from planner.formats.registry import load_format
 from planner.query.from_file import Job, Request
-from planner.query.layout import Layout, complete
+from planner.query.layout import complete
 from planner.query.query import Query
 from planner.query.resolve import resolve
+from planner.query.values import Values, model_mismatches
 from planner.search.space.narrow import Narrowing
 
 CHUNKS, EACH = of_all(13), 40  # Questions: CHUNKS x EACH
 TIME_LIMIT_S = 4.0
 TOP = 2
-MODELS = [
-    "llama3-8b",
-    "llama3.2-1b",
-    "qwen2.5-7b",
-    "gemma-2b",
-    "gpt2-xl",
-    "opt-1.3b",
-    "bloom-3b",
-    "falcon-7b",
-    "mixtral-8x7b",
-    "qwen3-30b-a3b",
-    "gpt-oss-20b",
-    "pythia-12b",
-    "mpt-7b",
-    "gpt3-2.7b",
-    "deepseek-v2-lite",
-    "mistral-7b-v0.1",
-    "llama3-70b",
-    "phi-2",
-    "olmo-2-7b",
-    "gemma2-9b",
-    "llama3.2-3b",
-    "qwen3-8b",
-    "nemotron-4-15b",
-    "gpt3-13b",
-]
-CLUSTERS = [
-    "1xdgx-h100",
-    "1xdgx-h100",
-    "1xdgx-a100-640",
-    "1xpcie-8x-rtx4090",
-    "1xdgx-a100-320",
-    "1xhgx-mi300x",
-    "2xdgx-h100",
-    "2xdgx-a100-640",
-    "1xgb200-tray",
-    "4xgb200-tray",
-]
-FORMATS = (
-    ("megatron", None),
-    ("deepspeed", None),
-    ("torchtitan", None),
-    ("accelerate", None),
-    ("bridge", None),
-    ("trainer", None),
-    ("accelerate", "deepspeed"),
-    ("trainer", "deepspeed"),
-    (None, "megatron"),
-    (None, "any"),
-)
+MODELS = """
+llama3-8b llama3.2-1b qwen2.5-7b gemma-2b gpt2-xl opt-1.3b bloom-3b falcon-7b mixtral-8x7b
+qwen3-30b-a3b gpt-oss-20b pythia-12b mpt-7b gpt3-2.7b deepseek-v2-lite mistral-7b-v0.1
+llama3-70b phi-2 olmo-2-7b gemma2-9b llama3.2-3b qwen3-8b nemotron-4-15b gpt3-13b nemotron-3-nano-4b
+nemotron-nano-9b-v2 qwen3.5-2b qwen3.5-9b
+"""
+CLUSTERS = """
+1xdgx-h100 1xdgx-h100 1xdgx-a100-640 1xpcie-8x-rtx4090 1xdgx-a100-320 1xhgx-mi300x 2xdgx-h100
+2xdgx-a100-640 1xgb200-tray 4xgb200-tray
+"""
+OWN = ("megatron", "deepspeed", "torchtitan", "accelerate", "bridge", "trainer")
+MIXED = (("accelerate", "deepspeed"), ("trainer", "deepspeed"), (None, "megatron"), (None, "any"))
+FORMATS = (*((name, None) for name in OWN), *MIXED)
 """What ``--emit`` and ``--framework`` say."""
 PROFILES = {
     "megatron": ("bridge", "no-overlap"),
@@ -125,8 +89,8 @@ def drawn(number: int) -> Asked:
     framework = framework or load_format(str(emit)).framework
     profiles = PROFILES.get(framework, ())
     return Asked(
-        model=rng.choice(MODELS),
-        cluster=rng.choice(CLUSTERS),
+        model=rng.choice(MODELS.split()),
+        cluster=rng.choice(CLUSTERS.split()),
         emit=emit,
         framework=framework,
         profile=rng.choice(("current",) * 5 + profiles),
@@ -177,11 +141,6 @@ def job_of(asked: Asked, plan: Plan) -> Job:
     )
 
 
-def read_back(kind: Format, path: Path, job: Job) -> Layout | None:
-    reading = kind.read(SourceText(path=str(path), text=path.read_text(encoding="utf-8")))
-    return complete(reading, job, kind.framework_of(reading)).layout
-
-
 def findings(kind: Format, path: Path, asked: Asked, plan: Plan, *, with_advice: bool) -> list[str]:
     request = Request(
         model=asked.model,
@@ -208,7 +167,10 @@ def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
             if asked.emit or not list(kind.problems(plan.context)):
                 found.append(f"plan {place + 1} is refused: {error}")
             continue
-        back = read_back(kind, path, job_of(asked, plan))
+        reading = kind.read(SourceText(path=str(path), text=path.read_text(encoding="utf-8")))
+        back = complete(reading, job_of(asked, plan), kind.framework_of(reading)).layout
+        others = model_mismatches(Values(reading), plan.context.model)
+        found += [f"plan {place + 1}: {at.key} is of another model, {text}" for at, text in others]
         what = not_stated(plan.context, plan.strategy, back)
         if back is not None:
             what += differing(plan.context, back.context)

@@ -6,22 +6,13 @@ import pytest
 from transcripts import SUMMARIES, commands, differences, summary
 
 # Of each kind of question one that takes about a second; the others run with scripts/check --all.
-QUICK = (
-    "plan-8b",
-    "plan-ds-4090",
-    "plan-qlora",
-    "plan-versus",
-    "plan-nothing-2",
-    "why-tp8",
-    "memory-fits",
-    "job-8b",
-    "collective-ar",
-    "check-zero2",
-    "check-megatron",
-    "repair-zero2",
-)
+QUICK = """
+plan-8b plan-ds-4090 plan-qlora plan-versus plan-nothing-2 why-tp8 memory-fits job-8b
+collective-ar check-zero2 check-megatron repair-zero2
+"""
 QUESTIONS = [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in commands()
+    pytest.param(name, marks=() if name in QUICK.split() else pytest.mark.slow)
+    for name in commands()
 ]
 
 

@@ -3,15 +3,14 @@
 Expressions are those of :mod:`planner.expr`, with the functions here.
 """
 
-import ast
-import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from typing import Any, TypeAlias
 
-from planner.expr import Language, computed, parsed
+from planner.expr import OF_DATA, computed, parsed
 
 Value: TypeAlias = Any  # what YAML or JSON holds, or is computed from it
 Names: TypeAlias = Mapping[str, Value]
@@ -108,38 +107,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def _last_of(values: Iterator[Value], *, until: bool) -> Value:
-    """The first value that is as true as ``until``, or the last one."""
-    value = None
-    for value in values:
-        if bool(value) == until:
-            break
-    return value
-
-
-LANGUAGE = Language(
-    operations={
-        ast.And: partial(_last_of, until=False),
-        ast.Or: partial(_last_of, until=True),
-        ast.Not: operator.not_,
-        ast.Add: operator.add,
-        ast.Sub: operator.sub,
-        ast.Mult: operator.mul,
-        ast.FloorDiv: operator.floordiv,
-        ast.Mod: operator.mod,
-        ast.Eq: operator.eq,
-        ast.NotEq: operator.ne,
-        ast.Lt: operator.lt,
-        ast.LtE: operator.le,
-        ast.Gt: operator.gt,
-        ast.Is: operator.is_,
-        ast.IsNot: operator.is_not,
-        ast.In: lambda part, whole: part in whole,
-    },
-    forms=(ast.IfExp,),
-    functions={**FUNCTIONS, "divisors": divisors},
-    allowed="names, constants, + - * // %, == != < <= >, is, in, and, or, not, if, calls",
-)
+LANGUAGE = replace(OF_DATA, functions={**FUNCTIONS, "divisors": divisors})
 _parsed = cache(parsed)
 
 

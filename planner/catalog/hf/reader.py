@@ -125,6 +125,7 @@ def _for_files(keys: Mapping[str, Any]) -> dict[str, float]:
     said = {
         "rotary_base": base if kind in ("default", "llama3") else None,
         "rotary_factor": scaling.get("factor") if kind == "llama3" else None,
+        "rotary_share": keys.get("partial_rotary_factor", scaling.get("partial_rotary_factor")),
         "norm_eps": keys.get("rms_norm_eps"),
     }
     return {

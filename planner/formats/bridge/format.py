@@ -302,9 +302,12 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     found += mapping.gradients_apart(precision, context.traits.states.gradient_bytes)
     found += mapping.beside(context, strategy)
     found += mapping.adapter_overrides(context, strategy)
-    if context.model.num_mtp_layers and not context.job.mtp_layers:
+    mtp = "model.mtp_num_layers"
+    if not context.job.mtp_layers and (
+        context.model.num_mtp_layers or mtp in mapping.brought(recipe)
+    ):
         why = "planned without the layers that predict further tokens"
-        found.append(("model.mtp_num_layers", "null", why))
+        found.append((mtp, "null", why))
     # What overrides do not find in a recipe is added: a name of precision has no fields, and
     # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
     added = (f"{mapping.PRECISION}.", f"{PEFT}.")
@@ -417,4 +420,5 @@ FORMAT = Format(
     ),
     trains=("full", "lora"),
     support={"megatron": {"schedules": (SCHEDULE,)}},
+    narrows=mapping.narrows,
 )

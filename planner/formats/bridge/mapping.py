@@ -25,8 +25,11 @@ from planner.formats.megatron.options import (
     CHUNKS,
     ETP,
     MTP,
+    PARTS,
+    PATTERN,
     attributes,
     load_options,
+    of_pattern,
     row,
     typed,
     words_of,
@@ -41,6 +44,7 @@ from planner.spec.training import FULL, PROJECTIONS, Target, Training
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
+LAYERS = "model.hybrid_layer_pattern"
 PRECISION = "mixed_precision"
 # Stands in a configuration of mixed precision; ``ddp.grad_reduce_in_fp32`` is set from it.
 FP32_GRADIENTS = "mixed_precision.grad_reduce_in_fp32"
@@ -74,7 +78,8 @@ model.tensor_model_parallel_size model.sequence_parallel model.context_parallel_
 model.expert_model_parallel_size model.expert_tensor_parallel_size dist.use_tp_pp_dp_mapping
 model.pipeline_model_parallel_size model.virtual_pipeline_model_parallel_size
 model.mtp_num_layers
-model.pipeline_model_parallel_layout model.num_layers_in_first_pipeline_stage
+model.pipeline_model_parallel_layout model.hybrid_layer_pattern
+model.num_layers_in_first_pipeline_stage
 model.num_layers_in_last_pipeline_stage model.account_for_embedding_in_pipeline_split
 model.account_for_loss_in_pipeline_split train.micro_batch_size train.global_batch_size
 model.seq_length dataset.seq_length model.recompute_granularity model.recompute_method
@@ -177,6 +182,7 @@ def as_options(settings: Mapping[str, Located]) -> dict[str, Located]:
     found = {OPTIONS[key]: each for key, each in settings.items() if key in OPTIONS}
     found = {option: each for option, each in found.items() if each.value is not False}
     found |= translated(settings)
+    found |= of_pattern(found)
     if given(settings, LAYOUT):
         found.pop(OPTIONS[VIRTUAL], None)
     return found
@@ -260,9 +266,14 @@ TABLE: Table = (
 )
 # Options that are stated only where a plan needs them.
 BESIDE = (
-    f"--ckpt-format {states.AWARE} {' '.join(states.MOMENTS)} --mtp-num-layers "
+    f"{PATTERN} --ckpt-format {states.AWARE} {' '.join(states.MOMENTS)} --mtp-num-layers "
     f"{_EXCHANGE} {_CAPACITY}"
 )
+
+
+def narrows(context: Context) -> Mapping[str, bool]:
+    """Traits that models of layers of one part lack: models/hybrid/hybrid_provider.py."""
+    return {"vpp": False} if set(context.model.layer_pattern) & PARTS else {}
 
 
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
@@ -270,6 +281,8 @@ def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     yield from reasons(TABLE, context, strategy)
     yield from _unnamed(context)
     yield from which(states.gradient_reasons(context, strategy))
+    if strategy.vpp > 1 and narrows(context):
+        yield f"vpp: {strategy.vpp}; models of a hybrid_layer_pattern run without chunks"
     if strategy.zero_stage < 2:
         return
     traits, placement = context.traits.states, strategy.placement
@@ -346,7 +359,7 @@ def text_of(key: str, option: str, line: KeyValue | None, strategy: Strategy) ->
     _, *words = words_of(option, line.value)
     if known.nargs:
         return f"[{','.join(words)}]"
-    return f"'{words[0]}'" if key == LAYOUT else words[0]
+    return f"'{words[0]}'" if key in (LAYOUT, LAYERS) else words[0]
 
 
 def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[Override]:

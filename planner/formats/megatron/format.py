@@ -49,12 +49,14 @@ from planner.formats.megatron.model import described
 from planner.formats.megatron.options import (
     HIDDEN,
     MICRO,
+    PATTERN,
     VERSION,
     Option,
     SettingValue,
     is_option,
     is_own_script,
     load_options,
+    of_pattern,
     options_by_dest,
     typed,
     words_of,
@@ -87,8 +89,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     refuse(TITLE, reasons(FILE, context, strategy))
     lines = lines_of(FILE, context, strategy)
     text = "".join(f"{shlex.join(words_of(line.key, line.value))}\n" for line in lines)
+    is_hybrid = any(line.key == PATTERN for line in lines)
+    script = "pretrain_hybrid.py" if is_hybrid else "pretrain_gpt.py"
     variables = {
-        "TRAIN_SCRIPT": "Megatron-LM's training script, such as pretrain_gpt.py",
+        "TRAIN_SCRIPT": f"Megatron-LM's training script, such as {script}",
         "DATA_PATH": "prefix of the indexed data set",
         "TOKENIZER_MODEL": "Hugging Face tokenizer: a folder or a name",
         "LEARNING_RATE": "peak learning rate",
@@ -240,6 +244,7 @@ def read(source: SourceText) -> ParsedConfig:
             findings=tuple(one for one in reader.findings if one.kind == "made_for"),
             made_for=fork,
         )
+    reader.settings |= of_pattern(reader.settings)
     launched = reader.take_launcher(arguments)
     # Variables of a launch script by their own names, and the training script.
     reader.settings |= launched | variables(arguments.environment, lines)
@@ -370,7 +375,7 @@ def settings_of(
                 wrong(each, str(error))
             if value is not None:
                 found[option.name] = replace(each, value=value)
-    return found
+    return found | of_pattern(found)
 
 
 def _is_on(words: Mapping[str, Located], name: str) -> bool:

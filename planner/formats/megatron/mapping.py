@@ -5,6 +5,7 @@ Sources: megatron/training/arguments.py, megatron/core/transformer/transformer_c
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from planner.cost.context import Context
@@ -25,7 +26,11 @@ from planner.formats.decision import (
     wrong_profile,
 )
 from planner.formats.format import ALL, DECISIONS, Located, ParsedConfig, PerChunk
-from planner.formats.megatron.model import SIZES, shape_choices, shape_reasons
+from planner.formats.megatron.model import (
+    SIZES,
+    shape_choices,
+    shape_reasons,
+)
 from planner.formats.megatron.options import (
     BATCH,
     CHUNK,
@@ -36,6 +41,8 @@ from planner.formats.megatron.options import (
     LAYOUT,
     MICRO,
     MTP,
+    PARTS,
+    PATTERN,
     PP,
     SP,
     SPLITS,
@@ -81,6 +88,7 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
     schedule, has_chunks = strategy.schedule, strategy.vpp > 1
     is_bare = context.traits.overlap.pipeline_p2p_overlap == "none"
     exchanges = exchanges_beside_batches(context, strategy)
+    has_parts = not PARTS.isdisjoint(context.model.layer_pattern)
     runs = f"Megatron-LM runs {SCHEDULE}, with and without chunks"
     return {
         f"schedule: {schedule}; {runs}": schedule != SCHEDULE,
@@ -90,19 +98,34 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
         "vpp: 1 with stages and overlapped expert exchange, which needs chunks": (
             exchanges and strategy.pp > 1 and not has_chunks
         ),
+        f"expert_exchange: batches, with layers {context.model.layer_pattern[:8]}...": (
+            exchanges and has_parts
+        ),
     }
 
 
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     pp, vpp = strategy.pp, strategy.vpp
     chunks = chunk_layers(strategy.layers_per_stage, vpp)
-    if pp > 1 and chunks != even_chunks(sum(chunks), pp, vpp):
+    if not PARTS.isdisjoint(context.model.layer_pattern):
+        why = "attention (*), Mamba-2 (M), experts (E) and MLPs (-) of the parts of the pipeline"
+        yield from alike({PATTERN: _pattern(context, chunks if pp > 1 else ())}, why)
+    elif pp > 1 and chunks != even_chunks(sum(chunks), pp, vpp):
         layers = ", ".join(map(str, strategy.layers_per_stage))
         why = f"layers per stage, from embedding (E) to loss (L): {layers}"
         yield from alike({LAYOUT: layout_text(chunks, context.job.mtp_layers)}, why)
     elif pp > 1 and vpp > 1:
         why = f"interleaved 1F1B: each stage holds {vpp} chunks of {chunks[0]} layers"
         yield from alike({"--num-layers-per-virtual-pipeline-stage": chunks[0]}, why)
+
+
+def _pattern(context: Context, chunks: Sequence[int]) -> str:
+    """Letters of all layers, | between chunks, and / before each that predicts a further token."""
+    letters, model = iter(context.model.layer_pattern), context.model
+    parts = ["".join(islice(letters, count)) for count in chunks]
+    main = "|".join(parts) or model.layer_pattern
+    further = model.mtp_pattern or main[-1]
+    return main + f"/{further}" * context.job.mtp_layers
 
 
 def _of_chunks(settings: Settings) -> Decided:

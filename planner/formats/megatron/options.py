@@ -15,6 +15,7 @@ from itertools import groupby
 from planner.cost.context import Context
 from planner.documents.schema import Schema, load_schema
 from planner.formats.decision import Cannot, Decided, KeyMapping, KeyValue, Of, To, nothing, of_key
+from planner.formats.format import Located
 from planner.formats.settings import Settings, flag, given
 from planner.spec.strategy import Strategy
 
@@ -142,10 +143,15 @@ ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
 STEPS = "--step-batch-size-schedule"
+# Layers of one part, a letter each, a | between parts of the pipeline; the second is its old name.
+PATTERN = "--hybrid-layer-pattern"
+_PATTERNS = (PATTERN, "--hybrid-override-pattern")
+# Letters of those that are planned, as in a model's own pattern: attention, Mamba-2, experts, MLP.
+PARTS = frozenset("*ME-")
 # Key of the first word that a variable hides, which may be any option.
 HIDDEN = "hidden"
 # Options that cut layers into stages and chunks.
-SPLITS = (LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
+SPLITS = (PATTERN, LAYOUT, CHUNK, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)
 # Of a file's stages times chunks: more are no pipeline, and would take long to write out.
 MAX_CHUNKS = 10_000
 
@@ -174,11 +180,40 @@ def names(settings: Settings, option: str, default: tuple[str, ...] = ()) -> tup
     return tuple(map(str, value)) if isinstance(value, tuple) else default
 
 
+def hybrid_pattern(settings: Settings) -> tuple[list[str], list[str]]:
+    """Letters of every part of the pipeline, and of every layer that predicts a further token.
+
+    megatron/core/models/hybrid/hybrid_layer_allocation.py.
+    """
+    new, old = _PATTERNS
+    text = word(settings, new) or word(settings, old)
+    main, *further = text.split("/")
+    return main.split("|"), further
+
+
+def of_pattern(settings: Settings) -> dict[str, Located]:
+    """The numbers of layers that a pattern says, as it replaces others (arguments.py)."""
+    segments, further = hybrid_pattern(settings)
+    said = {
+        LAYERS: len("".join(segments)),
+        MTP: len(further),
+    }
+    found = {}
+    for option in _PATTERNS:
+        place = settings.get(option, Located(key=option))
+        if place.value:
+            found = {name: replace(place, value=count) for name, count in said.items() if count}
+    return found
+
+
 def chunks_in(settings: Settings) -> tuple[int, ...] | None:
     """Layers of every chunk; None where they do not divide or are not known."""
     pp, num_layers = whole(settings, PP), whole(settings, LAYERS, 0)
     if pp > MAX_CHUNKS or num_layers > MAX_CHUNKS:
         return None
+    segments, _ = hybrid_pattern(settings)
+    if segments[1:]:
+        return None if len(segments) % pp else tuple(map(len, segments))
     layout = word(settings, LAYOUT)
     if layout:
         try:
@@ -329,6 +364,21 @@ def pattern_text(layers: Sequence[int]) -> str:
     """A list of 0 and 1 as the product form that ``--moe-layer-freq`` takes."""
     runs = (f"[{kind}]*{len(list(run))}" for kind, run in groupby(layers))
     return f"({'+'.join(runs)})"
+
+
+def pattern_layers(text: str) -> list[int]:
+    """The list of 0 and 1 that such a text says, repeated as a whole or not."""
+    whole_list = re.fullmatch(r"\((.*)\)\*(\d{1,3})", text.replace(" ", ""))
+    inner, times = whole_list.groups() if whole_list else (text.replace(" ", ""), "1")
+    layers = list[int]()
+    for kinds, count in re.findall(r"\[([01](?:,[01])*)\](?:\*(\d{1,3}))?", inner[:MAX_CHUNKS]):
+        layers += [int(kind) for kind in kinds.split(",")] * int(count or 1)
+    return layers[:MAX_CHUNKS] * int(times)
+
+
+def every_nth(num_layers: int, step: int) -> list[int]:
+    """0 for every layer that the step divides, else 1."""
+    return [int(number % step > 0) for number in range(1, num_layers + 1)]
 
 
 def choices(values: Choices) -> Iterator[KeyValue]:

@@ -1,13 +1,11 @@
 """Rules of Megatron-LM: those of ``rules.yaml``, and what no condition says."""
 
-import ast
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import prod
 
 from planner.documents.tree import load_own
-from planner.expr import Language, computed, parsed
+from planner.expr import OF_DATA, computed, parsed
 from planner.formats.megatron.options import (
     BATCH,
     CHUNK,
@@ -30,7 +28,12 @@ from planner.formats.megatron.options import (
     parse_layout,
 )
 from planner.formats.megatron.states import AWARE, CAPACITY, MAIN_GRADIENTS, MOMENTS, PADS
-from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
+from planner.formats.megatron.view import (
+    ARGUMENTS,
+    CONFIG,
+    Batch,
+    MegatronView,
+)
 from planner.formats.settings import Refused, Rules, Violations, as_number, first_of
 
 REMOVED = {
@@ -49,14 +52,9 @@ REQUIRED = {
     "--micro-batch-size": (),
 }
 CP_TYPE = "--cp-comm-type"
-CP_TYPES = ("p2p", "all_gather", "a2a", "a2a+p2p")
 METHOD, UNIT = "--recompute-method", "--recompute-num-layers"
 GRANULARITY, MODULES = "--recompute-granularity", "--recompute-modules"
 OFFLOADING, OFFLOADED = "--fine-grained-activation-offloading", "--offload-modules"
-RECOMPUTABLE = "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts, gdn_norm_out"
-OFFLOADABLE = (
-    "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, qkv_linear"
-)
 # Ways of balancing that go with dropped tokens.
 _LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
 _BALANCING = "--moe-router-load-balancing-type"
@@ -64,27 +62,8 @@ _BOTH = f"{ARGUMENTS}, {CONFIG}"
 DECREASES = "--decrease-batch-size-if-needed"
 _SCHEDULES = "megatron/core/pipeline_parallel/schedules.py"
 _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
-_ATTENTION = "Transformer Engine's attention with context parallelism, in the first layer"
 
 rule = Rules(MegatronView)
-LANGUAGE = Language(
-    operations={
-        ast.And: all,
-        ast.Or: any,
-        ast.Not: operator.not_,
-        ast.Mult: operator.mul,
-        ast.Mod: operator.mod,
-        ast.Eq: operator.eq,
-        ast.NotEq: operator.ne,
-        ast.Lt: operator.lt,
-        ast.Gt: operator.gt,
-        ast.Is: operator.is_,
-        ast.In: lambda part, whole: part in whole,
-        ast.NotIn: lambda part, whole: part not in whole,
-    },
-    forms=(ast.Tuple,),
-    allowed="names, constants, * %, == != < >, is, in, and, or, not",
-)
 
 
 def _in_words(wrong: Mapping[str, str]) -> Callable[[MegatronView], Refused]:
@@ -92,7 +71,7 @@ def _in_words(wrong: Mapping[str, str]) -> Callable[[MegatronView], Refused]:
     trees = {text: parsed(condition) for text, condition in wrong.items()}
 
     def broken(file: MegatronView) -> Refused:
-        found = (text for text, tree in trees.items() if computed(tree, file.named, LANGUAGE))
+        found = (text for text, tree in trees.items() if computed(tree, file.named, OF_DATA))
         return {text.format_map(file.named): True for text in found}
 
     return broken
@@ -254,48 +233,12 @@ def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
         yield CP_TYPE, f"a2a+p2p needs {option}"
 
 
-@rule.unenforced(_ATTENTION, CP_TYPE)
-def heads_divide_exchange(file: MegatronView) -> Refused:
-    """Context parallelism that exchanges heads splits the heads of a rank."""
-    refused: dict[str, bool] = {}
-    if "a2a" not in file.words(CP_TYPE):
-        return refused
-    for what, count in (("heads", file.num_heads), ("query groups", file.num_kv_heads)):
-        own, rest = divmod(count, file.tp)
-        needed = f"a2a: cp {file.cp} must divide the {own} {what} of a rank"
-        refused[needed] = rest == 0 and own % file.cp > 0
-    return refused
-
-
-@rule.unenforced(_ATTENTION, CP_TYPE)
-def exchange_is_known(file: MegatronView) -> Refused:
-    """Keys and values pass between context-parallel ranks in a way that attention has."""
-    is_used = file.cp > 1 and not file.has("--experimental-attention-variant")
-    return {
-        f"unknown {name}; allowed are {', '.join(CP_TYPES)}": is_used and name not in CP_TYPES
-        for name in file.words(CP_TYPE)
-    }
-
-
 @in_config(CP_TYPE)
 def exchange_fits_layers(file: MegatronView) -> Refused:
     """One way of context parallelism serves all layers, or every layer names its own."""
     count, layers = len(file.words(CP_TYPE)), file.num_layers
     is_other = file.cp > 1 and layers and count not in (0, 1, layers)
     return {f"must name 1 way or {layers}, one per layer; given {count}": is_other}
-
-
-@in_arguments("--expert-model-parallel-size")
-def ep_divides_experts(file: MegatronView) -> Refused:
-    """Experts are shared out evenly."""
-    ep, experts = file.ep, file.num_experts
-    # Without a model nobody knows whether there are experts.
-    knows_model = file.has("--num-layers") or "model.num_experts" in file.world.decisions
-    is_needless = ep > 1 and knows_model and not experts
-    return {
-        f"needs experts, and the model has none; given {ep}": is_needless,
-        f"must divide the {experts} experts; given {ep}": experts % ep,
-    }
 
 
 @in_arguments()
@@ -317,12 +260,6 @@ def removed_options(file: MegatronView) -> Violations:
     """Options that are still parsed but refused."""
     for option in file.having(*REMOVED):
         yield option, f"is no longer taken; allowed is {REMOVED[option]}"
-
-
-def _unknown(modules: tuple[str, ...], allowed: str) -> Refused:
-    """Modules that are not among those of a text."""
-    known = allowed.split(", ")
-    return {f"unknown {each}; allowed are {allowed}": each not in known for each in modules}
 
 
 @in_config()
@@ -360,25 +297,6 @@ rule(
 )
 
 
-@in_config(MODULES)
-def recompute_modules_exist(file: MegatronView) -> Refused:
-    """Only what the model has and the recipe allows can be recomputed."""
-    modules = file.words(MODULES) if file.granularity == "selective" else ()
-    is_delayed = file.has("--fp8-format") and file.word("--fp8-recipe") == "delayed"
-    has_shared = file.has("--moe-shared-expert-intermediate-size")
-    grouped, latent = "--moe-grouped-gemm", "--multi-latent-attention"
-    delayed, overlap = "fp8 with delayed scaling", "--moe-shared-expert-overlap"
-    refused = {
-        f"moe_act needs {grouped}": not file[grouped],
-        f"moe_act cannot stand beside {delayed}": is_delayed and file.flag(grouped),
-        f"mla_up_proj needs {latent}": not file[latent],
-        f"shared_experts cannot stand beside {overlap}": file.flag(overlap) and has_shared,
-        f"layernorm cannot stand beside {delayed}": is_delayed,
-    }
-    named = {what: is_so and what.partition(" ")[0] in modules for what, is_so in refused.items()}
-    return {**named, **_unknown(modules, RECOMPUTABLE)}
-
-
 @rule(_BOTH, OFFLOADING, on=OFFLOADING)
 def fine_grained_offload_setup(file: MegatronView) -> Refused:
     """Offloading of modules needs Transformer Engine's first way of it, and modules."""
@@ -387,15 +305,6 @@ def fine_grained_offload_setup(file: MegatronView) -> Refused:
         "needs NVTE_CPU_OFFLOAD_V1=1 in the environment": not is_set,
         f"needs {OFFLOADED}": not file.words(OFFLOADED),
     }
-
-
-@in_config(OFFLOADED, on=OFFLOADING)
-def offload_modules_exist(file: MegatronView) -> Refused:
-    """Only modules that can be offloaded are, and attention's projection with its core."""
-    modules = file.words(OFFLOADED)
-    lacks_core = "attn_proj" in modules and "core_attn" not in modules
-    lacking = {"attn_proj needs core_attn, whose output it saves": lacks_core}
-    return {**_unknown(modules, OFFLOADABLE), **lacking}
 
 
 @rule("megatron/core/optimizer/optimizer_config.py")

@@ -14,6 +14,7 @@ from planner.formats.megatron.options import (
     TP,
     accounted,
     batches_in,
+    hybrid_pattern,
     load_options,
     names,
     number,
@@ -43,6 +44,17 @@ class Size:
             if self.decision in SIZES:
                 return whole(file.settings, self.option, default)
         return whole(file.asked(self.option), self.option, default)
+
+
+class Strange:
+    """Those of an option's words that are not known, in words; empty: all are."""
+
+    def __init__(self, option: str, known: str) -> None:
+        self.option, self.known = option, known.split(", ")
+
+    def __get__(self, file: "MegatronView", _: type) -> str:
+        """Return them, one behind another."""
+        return ", ".join(each for each in file.words(self.option) if each not in self.known)
 
 
 class Named(dict[str, Any]):
@@ -84,6 +96,17 @@ class MegatronView(ConfigView):
     hidden_size = Size("--hidden-size", "model.hidden_size", 0)
     ffn_size = Size("--ffn-hidden-size", "model.ffn_size", 0)
     query_groups = Size("--num-query-groups")
+    recomputable = (
+        "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts, gdn_norm_out"
+    )
+    offloadable = (
+        "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, "
+        "qkv_linear"
+    )
+    exchanges = "p2p, all_gather, a2a, a2a+p2p"
+    strange_recomputed = Strange("--recompute-modules", recomputable)
+    strange_offloaded = Strange("--offload-modules", offloadable)
+    strange_exchanges = Strange("--cp-comm-type", exchanges)
 
     @property
     def named(self) -> "Named":
@@ -132,6 +155,24 @@ class MegatronView(ConfigView):
         key, micro = "--eval-global-batch-size", "--eval-micro-batch-size"
         size = self.number(key) or self.global_batch, self.number(micro) or self.micro_batch
         return [(each, *size) for each in self.having(key, micro)[:1]]
+
+    @property
+    def knows_model(self) -> bool:
+        """True if the file or its model says whether there are experts."""
+        return self.has("--num-layers") or "model.num_experts" in self.world.decisions
+
+    @property
+    def num_segments(self) -> int:
+        """Parts that a pattern of layers has for the pipeline; 1 without it."""
+        return len(hybrid_pattern(self.settings)[0])
+
+    @property
+    def strange_letters(self) -> str:
+        """Letters of a pattern that stand for no layer."""
+        segments, further = hybrid_pattern(self.settings)
+        letters = {*"".join([*segments, *further])}
+        strange = sorted(letters - {*"*D+MGE-"})
+        return "".join(strange[:20])
 
     @property
     def etp(self) -> int:

@@ -1,5 +1,6 @@
 """Models that files state: built from their words, compared with --model word by word."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from planner.catalog import list_models
 from planner.catalog.models import catalog_name, load_model
 from planner.check.check import check_file
 from planner.check.result import FileResult
+from planner.cost.context import Context
 from planner.formats.format import SourceText
 from planner.formats.megatron.format import read
-from planner.formats.megatron.model import described
+from planner.formats.megatron.model import shape_choices, shape_reasons
+from planner.formats.megatron.options import words_of
 from planner.formats.registry import programs
 from planner.frameworks.registry import load_traits, stack_named
 from planner.query.from_file import Request
@@ -85,22 +88,23 @@ def test_another_top_k_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in list_models() if n.startswith(("llama3", "qwen", "mi"))]
+    "name", [n for n in list_models() if n.startswith(("llama3", "qwen", "mi", "nemotron", "deep"))]
 )
-def test_what_is_emitted_describes_the_model(name: str) -> None:
-    from planner.formats.megatron import model as shape
-
+def test_what_is_emitted_describes_the_model(name: str, context_of: Callable[..., Context]) -> None:
     model = load_model(name)
-    context = type("C", (), {})()
-    context.model, context.job = model, type("J", (), {"seq_len": 1024})()
-    context.traits = type("T", (), {"support": type("S", (), {"vocab_padding": 128})()})()
-    if list(shape.shape_reasons(context)):
-        pytest.skip("Megatron's GPT model is none of this shape")
-    lines = [(each.key, each.value) for each in shape.shape_choices(context)]
-    words = " ".join(key if value is True else f"{key} {value}" for key, value in lines)
-    reading = read(SourceText(path="a.args", text=words))
+    context = context_of(model=model, seq_len=1024)
+    if list(shape_reasons(context)):
+        pytest.skip("Megatron builds none of this shape")
+    said = {each.key: each.value for each in shape_choices(context)}
+    if "--mamba-num-heads" in said:
+        said["--hybrid-layer-pattern"] = model.layer_pattern
+    words = [word for key, value in said.items() for word in words_of(key, value)]
+    reading = read(SourceText(path="a.args", text=shlex.join(words)))
     assert reading.own_model is not None
     assert list(model_mismatches(Values(reading), model)) == []
+    small = model if model.mixer is None else replace(model, mixer=replace(model.mixer, key_dim=8))
+    found = [place.key for place, _ in model_mismatches(Values(reading), small)]
+    assert bool(found) == (model.mixer is not None)
 
 
 def test_a_fork_is_one_note(check: Check) -> None:
@@ -260,9 +264,19 @@ def test_programs_of_scripts_are_named(check: Check, words: str, program: str) -
     assert not result.is_recognised
 
 
-def test_hybrid_models_are_not_described() -> None:
-    settings = dict(read(SourceText(path="a.args", text=LLAMA)).settings)
-    assert described(settings) is not None
-    some = next(iter(settings.values()))
-    settings["--hybrid-layer-pattern"] = replace(some, value="M-M-")
-    assert described(settings) is None
+@pytest.mark.parametrize(
+    ("pattern", "layers"), [("M-M*|-M-", (4, 3)), ("M*-/*-", (3,)), ("MG|-M", None), ("", None)]
+)
+def test_hybrid_models_are_their_pattern(pattern: str, layers: tuple[int, ...] | None) -> None:
+    words = [*LLAMA.split()[2:], f"--hybrid-layer-pattern '{pattern}'"]
+    words += ["--pipeline-model-parallel-size 2"] * ("|" in pattern)
+    reading = read(SourceText(path="a.args", text=" ".join(words)))
+    if layers is None:
+        assert reading.own_model is None
+        return
+    assert reading.own_model is not None
+    spec = reading.own_model.spec
+    assert (spec.num_layers, spec.num_mtp_layers) == (sum(layers), pattern.count("/"))
+    assert spec.mixer is not None
+    assert (spec.mixer.num_heads, spec.mixer.head_dim, spec.mixer.num_key_heads) == (128, 64, 8)
+    assert reading.decisions["layers_per_stage"].value == layers

@@ -8,10 +8,9 @@ import pytest
 from planner.cost.context import Context
 from planner.documents.tree import load_own
 from planner.errors import ExpressError
-from planner.expr import faults, names_in, parsed
+from planner.expr import OF_DATA, faults, names_in, parsed
 from planner.formats.bridge.mapping import is_known
 from planner.formats.megatron.options import load_options
-from planner.formats.megatron.rules import LANGUAGE
 from planner.formats.megatron.view import MegatronView
 from planner.formats.registry import load_format, own_texts
 from planner.spec.strategy import Strategy
@@ -80,7 +79,7 @@ def test_tables_name_what_there_is() -> None:
     file = MegatronView(settings={}).named
     for entry in load_own("planner.formats.megatron", "rules.yaml").values():
         for text, condition in entry["wrong"].items():
-            assert not list(faults(parsed(condition), LANGUAGE, names_in(parsed(condition))))
+            assert not list(faults(parsed(condition), OF_DATA, names_in(parsed(condition))))
             assert text.format_map(file)
             assert [file[name] for name in names_in(parsed(condition))]
     assert own_texts("not_priced", "megatron").keys() <= load_options().keys()
