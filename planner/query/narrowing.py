@@ -118,7 +118,9 @@ def _starting(context: Context) -> Iterator[str]:
     found = []
     for written in map(load_format, written_names()):
         other = replace(context, traits=load_traits(written.framework))
-        found += [] if any(written.refused(other)) else [written.name]
+        runs_there = context.cluster.accelerator.vendor in other.traits.support.vendors
+        if runs_there and not any(written.refused(other)):
+            found.append(written.name)
     if found:
         yield f"other software starts it: --emit {', '.join(found)}"
 

@@ -70,7 +70,11 @@ SAME_OPTIONS: Mapping[str, str] = {
     **dict.fromkeys(("--mbs", "--micro-batch-size"), "--micro-batch"),
     **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size"), "--global-batch"),
     **dict.fromkeys(
-        ("--seq", "--seqlen", "--seq-length", "--sequence-length", "--context-length"), "--seq-len"
+        (
+            *("--seq", "--seqlen", "--seq-length", "--sequence-length", "--max-seq-len", "--ctx"),
+            *("--context-length", "--cutoff-len", "--max-length"),
+        ),
+        "--seq-len",
     ),
     **{
         f"--{kind}{model}-parallel{size}": f"--{degree}"
@@ -100,6 +104,11 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     **dict.fromkeys(
         ("--plot", "--plot-file"),
         "curves are not drawn; planner export --to html draws a plan's charts",
+    ),
+    "--strategy": "parts of a layout have options of their own, as --zero-stage 3 --tp 4 --pp 2",
+    **dict.fromkeys(
+        ("--grad-accum", "--gradient-accumulation-steps"),
+        "steps follow from the batch: --global-batch is micro-batch x steps x data-parallel ranks",
     ),
     "--published": "published runs are compared by python -m tools.validate in a checkout",
 }

@@ -109,7 +109,7 @@ def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str
     traits, optimizer = context.traits, context.traits.optimizer.name
     if traits.name != NAME or traits.profile not in PROFILES:
         profiles = " and ".join(PROFILES)
-        yield f"profile {traits.name} {traits.profile}: release 0.3 is {profiles} of torchtitan"
+        yield f"profile {traits.profile}: torchtitan's files start what {profiles} stand for"
     if optimizer not in IMPLEMENTATIONS:
         yield f"optimizer {optimizer}: words can choose {', '.join(IMPLEMENTATIONS)}"
 

@@ -61,6 +61,15 @@ def test_without_files_it_is_noted() -> None:
     assert "side by side; other software starts it: --emit accelerate, " in note.text
 
 
+def test_software_that_does_not_run_on_the_accelerators_is_not_named() -> None:
+    problems = Problems()
+    kept(
+        context_of(cluster="8xtpu-v5p", framework="torchtitan", profile="maxtext"),
+        problems=problems,
+    )
+    assert [note.text.partition("; other software")[1] for note in problems.notes] == [""]
+
+
 def test_of_several_frameworks_those_without_words_are_left_out() -> None:
     problems = Problems()
     both = (context_of(model="falcon-7b"), context_of(model="falcon-7b", framework="accelerate"))

@@ -94,7 +94,7 @@ def test_what_words_cannot_say_is_refused_by_name(
         ({"precision": "fp8"}, "precision fp8"),
         ({"model": "mixtral-8x7b", "precision": "mxfp8"}, "no such config of mixtral-8x7b"),
         ({"model": "deepseek-v3", "seq_len": 65536}, "allows 16384"),
-        ({"profile": "2024"}, "profile torchtitan 2024"),
+        ({"profile": "2024"}, "profile 2024: torchtitan's files start what current and eager"),
     ],
 )
 def test_models_and_precisions_it_has_not_are_refused(
