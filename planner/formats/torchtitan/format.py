@@ -1,5 +1,6 @@
 """The format ``torchtitan``: command-line words of release 0.3; older TOML files are read."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from planner.documents.file import REMOVED
 from planner.errors import ExpressError
 from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse, told, which
 from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
+from planner.formats.settings import decided
 from planner.formats.shell.edit import edited
 from planner.formats.torchtitan import keys, read
 from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, unlike_software
@@ -194,9 +196,9 @@ def problems(context: Context) -> Iterator[str]:
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """The file with the decisions that change; raises ExpressError, InputError."""
-    refuse(keys.NAME, reasons(TABLE, context, strategy))
     if read.is_old(source.text):
-        raise ExpressError(f"{source.path} {read.OLD}")
+        return _written_into_old(source, context, strategy)
+    refuse(keys.NAME, reasons(TABLE, context, strategy))
     read.refuse_processes(source, strategy.num_gpus)
     settings = keys.filled(read.read(source).settings)
     (_, entries), _ = read.entries_in(source)
@@ -230,6 +232,34 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         deciding,
         last=keys.POLICY,
     )
+
+
+def _written_into_old(source: SourceText, context: Context, strategy: Strategy) -> str:
+    """A TOML file of a release before 0.3 with the decisions that change, each at its own key."""
+    reading = read.read_old(source)
+    differ = {
+        name
+        for name, each in reading.decisions.items()
+        if each.value != getattr(strategy, name, each.value)
+    }
+    # Of the rest, software among it, today's words may not hold.
+    rows = tuple(row for row in TABLE if differ.intersection(row.names))
+    wanted = changes(rows, keys.filled(reading.settings), lines_of(rows, context, strategy))
+    lines = source.text.splitlines(keepends=True)
+    local = decided(reading.settings, keys.LOCAL_BATCH, 0)
+    for key, value in wanted.items():
+        at = reading.line_of(key) - 1
+        if at >= 0 and value is REMOVED:
+            lines[at] = ""
+        elif at >= 0:
+            spelled = rf"\g<1>{json.dumps(value)}"
+            lines[at] = re.sub(r"""(=\s*)("[^"]*"|'[^']*'|[^\s#]+)""", spelled, lines[at], count=1)
+        elif key == keys.GLOBAL_BATCH and local.key.endswith("local_batch_size"):
+            # Both came with the same release; those before accumulate no gradients.
+            lines[local.line - 1] += f"global_batch_size = {value}\n"
+        elif value is not REMOVED:
+            raise ExpressError(f"{source.path} states no {key}, which would be {value}")
+    return "".join(lines)
 
 
 FORMAT = Format(

@@ -330,7 +330,8 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
     chosen = said.get(option, Located(value="2", key=option))
     is_selective = word(said, "activation_checkpoint.mode", "selective") == "selective"
     if is_selective and chosen.value != "op":
-        settings[keys.POLICY] = chosen
+        mode = "activation_checkpoint.mode"
+        settings[keys.POLICY] = Located(value=chosen.value, key=mode, line=lines[mode])
     settings[RELEASE] = Located(value=_profile(said), key=RELEASE)
     # The present release may have a config of the model's name and flavour; its defaults are not
     # the file's.

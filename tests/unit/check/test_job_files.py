@@ -210,16 +210,38 @@ def test_a_repair_that_holds_where_the_script_recomputes_says_so() -> None:
     assert "training_script" not in made.fixed.text
 
 
-def test_a_file_that_is_not_edited_is_not_said_to_lack_its_own_key() -> None:
-    Path("job.toml").write_text(
-        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\n'
-        "seq_len = 8192\n[parallelism]\ntensor_parallel_degree = 1\n"
-        '[activation_checkpoint]\nmode = "none"\n[compile]\nenable = true\n'
-    )
+TITAN = (
+    '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4  # ours\n'
+    "seq_len = 8192\n[parallelism]\ntensor_parallel_degree = 1\n"
+    '[activation_checkpoint]\nmode = "none"\nselective_ac_option = "op"\n[compile]\nenable = true\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "key", "before", "after"),
+    [
+        ("local", "none", "training.local_batch_size", "= 4  # ours", "= 1  # ours"),
+        ("local", "selective", "training.local_batch_size", "= 4  # ours", "= 2  # ours"),
+        # Without accumulation of gradients no other micro-batch makes the same batch.
+        ("old", "selective", "activation_checkpoint.mode", '"selective"', '"full"'),
+        ("old", "none", "activation_checkpoint.mode", '"none"', '"full"'),
+    ],
+)
+def test_a_toml_file_of_torchtitan_is_changed_at_its_keys(
+    name: str, mode: str, key: str, before: str, after: str
+) -> None:
+    text = TITAN.replace('"none"', f'"{mode}"')
+    text = text.replace("local_batch", "batch") if name == "old" else text
+    Path("job.toml").write_text(text)
     request = Request(model="llama3-8b", cluster="1xdgx-h100", with_advice=False)
     (found,) = check_file("job.toml", request).findings
-    assert found.message.endswith("micro-batch 4 to 1")
-    assert found.line == 5
+    assert "no keys" not in found.message
+    made = fixed("job.toml", request)
+    (change,) = (one for one in made.answer.repaired[0].changes if one.counts)
+    assert change.key == key
+    assert made.fixed is not None
+    added = after + "\nglobal_batch_size = 32" if name == "local" else after
+    assert made.fixed.text == text.replace(before, added)
 
 
 def test_a_name_in_place_of_a_file_is_not_edited() -> None:
