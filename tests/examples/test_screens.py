@@ -37,7 +37,7 @@ CASES = {
 }
 KEYS = {"run", "exit", "first", "out", "err", "lacks", "lines", "columns", "json"}
 KEYS |= {"start", "refused", "files", "plan", "before", "writes"}
-PROBLEM = re.compile(r"[^:]+::[^:]+: .+|note: .+")
+PROBLEM = re.compile(r"[^:]+(:\d+)?::[^:]+: .+|note: .+")
 
 
 def listed(value: Any) -> list[Any]:

@@ -21,14 +21,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_file_is_written_that_plans_take(folder: Path) -> None:
-    run = planner("calibrate", "2xdgx-h100", "gemm.csv", "--out", "mine.yaml")
-    assert run.code == 0
-    own = load_cluster(folder / "mine.yaml")
-    assert own.num_nodes == 2
-    assert 0.6 < own.accelerator.gemm.sustained_fraction < 0.747
-
-
 @pytest.fixture
 def measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_measured", lambda *_, **__: synthetic())

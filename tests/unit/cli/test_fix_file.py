@@ -134,63 +134,6 @@ def test_apply_keeps_permissions_line_ends_and_the_byte_order_mark() -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_sound_file_is_left_alone() -> None:
-    broken = BROKEN["deepspeed-batch"]
-    path = Path(broken.name)
-    sound = broken.text.replace(": 5,", ": 8,")
-    path.write_text(sound)
-    run = fix(broken, "--apply")
-    assert (run.code, run.err) == (0, f"{path} stays as it is\n")
-    assert "Nothing is wrong: no error, every stage fits." in run.out
-    assert path.read_text() == sound
-
-
-def test_settings_stand_in_for_options() -> None:
-    put(BROKEN["bridge-degree"])
-    Path("planner.toml").write_text(
-        f'model = "{MODEL}"\ncluster = "{CLUSTER}"\nframework = "bridge"\n'
-    )
-    run = planner("check", "words.txt", "--fix", "--apply")
-    assert run.code == 0
-    assert planner("check", "words.txt", "--no-advice").code == 0
-
-
-def test_the_jobs_numbers_come_before_the_files() -> None:
-    """Half the GPUs and the batch, and a shorter sequence: all of it is written."""
-    put(BROKEN["megatron-batch"])
-    job = ("--gpus", "8", "--global-batch", "64", "--seq-len", "4096")
-    broken = BROKEN["megatron-batch"]
-    assert fix(broken, *job, "--apply").code == 0
-    text = Path(broken.name).read_text()
-    for words in ("--nnodes 1", "--global-batch-size 64", "--seq-length 4096"):
-        assert words in text
-    assert check(broken, *job).code == 0
-
-
-def test_what_no_layout_mends_is_left_and_named() -> None:
-    broken = BROKEN["deepspeed-batch"]
-    Path(broken.name).write_text(broken.text.replace("steps_per_print", "steps_per_prins"))
-    run = fix(broken, "--apply")
-    assert run.code == 1
-    assert "Left as it is: no layout fixes it" in run.out
-    assert '"steps_per_prins": 7,' in Path(broken.name).read_text()
-    checked = json.loads(check(broken, "--format", "json").out)
-    assert [one["rule"] for one in checked["files"][0]["findings"]] == ["deepspeed.unknown_key"]
-    again = fix(broken)
-    assert again.code == 1
-    assert "The layout is legal and fits: nothing of it changes." in again.out
-
-
-def test_a_misspelt_decision_is_mended_by_hand_first() -> None:
-    broken = BROKEN["deepspeed-memory"]
-    text = broken.text.replace("zero_optimization", "zero_optimisation")
-    Path(broken.name).write_text(text)
-    run = fix(broken, "--apply")
-    assert run.code == 2
-    assert "nearly zero_optimization, which states a decision" in run.err
-    assert Path(broken.name).read_text() == text
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "options", "said"),
     [

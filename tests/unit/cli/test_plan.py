@@ -115,33 +115,6 @@ def test_the_suggested_number_of_nodes_is_the_smallest_that_fits() -> None:
     assert planner("plan", "llama3.1-405b", f"{nodes - 1}xdgx-h100", *batch).code == 3
 
 
-def test_saved_plan_explains_and_is_never_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "best.yaml"
-    assert planner(*SMALL, "--save", str(path)).code == 0
-    first = path.read_text()
-    again = planner(*SMALL, "--save", str(path))
-    assert again.code == 2
-    assert "use --force" in again.err
-    assert path.read_text() == first
-    assert planner(*SMALL, "--save", str(path), "--force").code == 0
-    assert [entry.name for entry in tmp_path.iterdir()] == ["best.yaml"]
-    tree = planner("explain", str(path))
-    assert tree.code == 0
-    assert "activations" in tree.out
-    assert "tensor_parallel" in tree.out or "data_parallel" in tree.out
-
-
-def test_model_and_cluster_files_work(tmp_path: Path) -> None:
-    model, cluster = tmp_path / "m.yaml", tmp_path / "c.yaml"
-    model.write_text(
-        "num_layers: 8\nhidden_size: 1024\nnum_heads: 16\nvocab_size: 32000\nmax_seq_len: 2048\n"
-    )
-    cluster.write_text("node: dgx-a100-640\ncount: 2\noverrides: {hbm_gib: 40}\n")
-    answer = json_of("plan", str(model), str(cluster), "--margin", "4")
-    assert answer["plans"][0]["memory"]["usable_bytes"] == pytest.approx(0.96 * 40 * 2**30)
-    assert any("hbm_gib" in note for note in answer["inputs"]["assumed"])
-
-
 def test_a_link_is_followed_when_saving(tmp_path: Path) -> None:
     target, link = tmp_path / "target.yaml", tmp_path / "link.yaml"
     target.write_text("old")
@@ -151,15 +124,6 @@ def test_a_link_is_followed_when_saving(tmp_path: Path) -> None:
     assert "schema_version" in target.read_text()
 
 
-def test_the_placement_is_shown_and_can_be_chosen(tmp_path: Path) -> None:
-    # Without a choice every order is searched, and the fastest plan's is shown.
-    first = json_of(*SMALL)["plans"][0]
-    assert (
-        f"Rank order {first['strategy']['placement']} (inside out): " in planner(*SMALL, "-v").out
-    )
-    path = tmp_path / "best.yaml"
-    run = planner(*SMALL, "--placement", "tp-cp-ep-pp-dp", "--format", "json", "--save", str(path))
-    placements = {plan["strategy"]["placement"] for plan in json.loads(run.out)["plans"]}
-    assert placements <= {"tp-cp-ep-pp-dp"}
-    assert "placement: tp-cp-ep-pp-dp" in path.read_text()
-    assert planner("explain", str(path), "time").code == 0
+def test_the_placement_of_the_fastest_plan_is_shown() -> None:
+    placement = json_of(*SMALL)["plans"][0]["strategy"]["placement"]
+    assert f"Rank order {placement} (inside out): " in planner(*SMALL, "-v").out
