@@ -203,7 +203,7 @@ def _following(result: "Answer", resolved: "Resolved", save: Path | None, *, emi
     if emitting or not result.plans:
         return ""
     context, made = result.plans[0].context, resolved.fmt
-    made = made if made and made.is_written else format_of(context.traits)
+    made = made if made and made.is_written else format_of(context)
     has_files = not list(made.refused(context))
     words = ["planner", "plan", *resolved.query.words()]
     if save is not None:

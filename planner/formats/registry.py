@@ -9,11 +9,11 @@ from functools import cache
 from importlib import import_module, resources
 from typing import Any
 
+from planner.cost.context import Context
 from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.formats.format import Format, Hosts, Located, ParsedConfig, SourceText
 from planner.formats.trainer.keys import tool_names
-from planner.spec.traits import FrameworkTraits
 
 
 @cache
@@ -44,14 +44,13 @@ def written_names() -> tuple[str, ...]:
     return tuple(name for name in format_names() if load_format(name).is_written)
 
 
-def format_of(traits: FrameworkTraits) -> Format:
-    """The framework's own format; where its files cannot say what is trained, one that can."""
-    own, mode = load_format(traits.name), traits.training.mode
-    if mode in own.trains:
-        return own
-    others = map(load_format, written_names())
-    can = (each for each in others if each.framework == traits.name and mode in each.trains)
-    return next(can, own)
+def format_of(context: Context) -> Format:
+    """The framework's own format; where its files cannot say a plan, one that can."""
+    name, mode = context.traits.name, context.traits.training.mode
+    formats = [load_format(each) for each in (name, *written_names())]
+    able = [each for each in formats if each.framework == name and mode in each.trains]
+    fitting = (each for each in able if not any(each.refused(context)))
+    return next(fitting, [*able, *formats][0])
 
 
 def words_file(source: SourceText) -> str:

@@ -93,7 +93,7 @@ def expressible(
     several, kept = len(contexts) > 1, list[Context]()
     left = list[tuple[str, Format, list[str]]]()
     for context in contexts:
-        written = fmt or format_of(context.traits)
+        written = fmt or format_of(context)
         if reasons := _unsaid(context, written, is_one_of_several=several):
             left.append((context.traits.name, written, reasons))
         else:

@@ -7,7 +7,7 @@ from functools import partial
 from planner.cost.context import Context
 from planner.errors import unknown
 from planner.formats.format import Format
-from planner.formats.registry import format_names, load_format
+from planner.formats.registry import format_names, format_of, load_format
 from planner.frameworks.registry import (
     CURRENT,
     FRAMEWORKS,
@@ -25,12 +25,13 @@ from planner.frameworks.settings import (
 from planner.layers.adapters import training_problem
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
+from planner.layers.parameters import count_parameters
 from planner.notes import NoteKind, Problems
 from planner.query.query import Query
 from planner.query.traits import profile_problem, read_settings
 from planner.query.words import SEVERAL, meant_word
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import Precision, mtp_positions
+from planner.spec.job import JobSpec, Precision, mtp_positions
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SCHEDULES
 from planner.spec.training import (
@@ -65,6 +66,21 @@ def format_meant(framework: str | None) -> Format | None:
     return load_format(framework) if framework and is_format else None
 
 
+def _not_built(model: ModelSpec | None, cluster: ClusterSpec) -> str:
+    """Return why no file starts the default framework on layers that FSDP2 can train; else nothing.
+
+    FSDP2 gathers layer by layer: gradients of one in 32 bits take a quarter of HBM at most.
+    """
+    if model is None or not model.has_special_layers:
+        return ""
+    layer_bytes = 4 * count_parameters(model) / model.num_blocks
+    if layer_bytes > cluster.accelerator.hbm_bytes / 4:
+        return ""
+    traits, job = load_traits(DEFAULT_FRAMEWORK), JobSpec(global_batch=1, seq_len=1)
+    context = Context(model=model, job=job, cluster=cluster, traits=traits)
+    return next(format_of(context).refused(context), "")
+
+
 def usual_software(model: ModelSpec | None, cluster: ClusterSpec | None) -> tuple[str, str, str]:
     """Return the framework and profile to train all weights with, and why where it is not usual."""
     usual = DEFAULT_FRAMEWORK, CURRENT, ""
@@ -79,6 +95,8 @@ def usual_software(model: ModelSpec | None, cluster: ClusterSpec | None) -> tupl
     # PCIe 5.0 x16 has 63 GB/s a direction; cards up to 48 GiB are those of workstations.
     if cluster.domain.bytes_per_s <= 64 * GB and accelerator.hbm_bytes <= 48 * GIB:
         return "accelerate", CURRENT, "FSDP, as people train on workstation cards"
+    if reason := _not_built(model, cluster):
+        return "accelerate", CURRENT, f"FSDP2 starts what Megatron-LM does not: {reason}"
     if 0 < accelerator.compute_capability < 8.0:
         return DEFAULT_FRAMEWORK, "classic", "Transformer Engine needs Ampere or newer"
     if accelerator.compute_capability >= 9.0 and model and model.moe:

@@ -19,7 +19,7 @@ from planner.check.start import not_stated
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText
-from planner.formats.registry import load_format
+from planner.formats.registry import format_of, load_format
 from planner.query.from_file import Job, Request
 from planner.query.layout import complete
 from planner.query.query import Query
@@ -207,6 +207,33 @@ def test_listed_plans_are_written_read_and_clean(chunk: int, tmp_path: Path) -> 
         broken += [f"{asked}: {one}" for one in wrong(asked, result, tmp_path / str(number))]
     assert not broken, "\n".join(broken)
     assert outcomes["planned"] >= EACH // 3, outcomes
+
+
+LAYER_KINDS = {
+    "nvidia/Nemotron-3-Nano-30B-A3B": ("2xdgx-h100", "megatron"),
+    "Qwen/Qwen3.5-397B-A17B": ("32xdgx-h200", "megatron"),
+    "deepseek-ai/DeepSeek-V3.2": ("64xdgx-h100", "megatron"),
+    "MiniMaxAI/MiniMax-M2.5": ("8xdgx-h200", "megatron"),
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": ("4xdgx-h100", "accelerate"),
+    "ibm-granite/granite-4.0-h-small": ("2xdgx-h100", "accelerate"),
+}
+
+
+@pytest.mark.parametrize("model", LAYER_KINDS)
+def test_models_of_layer_kinds_are_written_for_software_that_starts_them(
+    model: str, tmp_path: Path
+) -> None:
+    cluster, name = LAYER_KINDS[model]
+    query = Query.of(model, cluster)
+    kind = format_of(resolve(query).contexts[0])
+    assert kind.name == name
+    (plan,) = answer(resolve(query, fmt=kind).contexts, top=1).plans
+    path = written(kind, plan, tmp_path / "run")
+    num_gpus = plan.strategy.num_gpus
+    request = Request(model=model, cluster=cluster, num_gpus=num_gpus, with_advice=False)
+    result = check_file(str(path), request)
+    assert [str(one) for one in result.findings if one.severity != "note"] == []
+    assert result.figures is not None
 
 
 def unnamed(asked: Asked, error: Exception) -> list[str]:

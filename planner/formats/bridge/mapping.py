@@ -273,7 +273,7 @@ BESIDE = (
 
 def narrows(context: Context) -> Mapping[str, bool]:
     """Traits that models of layers of one part lack: models/hybrid/hybrid_provider.py."""
-    return {"vpp": False} if set(context.model.layer_pattern) & PARTS else {}
+    return {"vpp": False} if PARTS.intersection(context.model.layer_pattern) else {}
 
 
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:

@@ -45,7 +45,7 @@ from planner.formats.megatron.mapping import (
     problems,
     with_layers,
 )
-from planner.formats.megatron.model import described
+from planner.formats.megatron.model import FULL_NORMS, described
 from planner.formats.megatron.options import (
     HIDDEN,
     MICRO,
@@ -89,8 +89,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     refuse(TITLE, reasons(FILE, context, strategy))
     lines = lines_of(FILE, context, strategy)
     text = "".join(f"{shlex.join(words_of(line.key, line.value))}\n" for line in lines)
-    is_hybrid = any(line.key == PATTERN for line in lines)
-    script = "pretrain_hybrid.py" if is_hybrid else "pretrain_gpt.py"
+    said = {line.key: line.value for line in lines}
+    script = "pretrain_hybrid.py" if PATTERN in said else "pretrain_gpt.py"
+    if said.get("--spec") == FULL_NORMS:
+        script += ", where Megatron-Bridge can be imported too: its layers are built"
     variables = {
         "TRAIN_SCRIPT": f"Megatron-LM's training script, such as {script}",
         "DATA_PATH": "prefix of the indexed data set",

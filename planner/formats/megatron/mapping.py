@@ -88,7 +88,7 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
     schedule, has_chunks = strategy.schedule, strategy.vpp > 1
     is_bare = context.traits.overlap.pipeline_p2p_overlap == "none"
     exchanges = exchanges_beside_batches(context, strategy)
-    has_parts = not PARTS.isdisjoint(context.model.layer_pattern)
+    has_parts = PARTS.intersection(context.model.layer_pattern)
     runs = f"Megatron-LM runs {SCHEDULE}, with and without chunks"
     return {
         f"schedule: {schedule}; {runs}": schedule != SCHEDULE,
@@ -107,7 +107,7 @@ def _no_stages(context: Context, strategy: Strategy) -> Refused:
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     pp, vpp = strategy.pp, strategy.vpp
     chunks = chunk_layers(strategy.layers_per_stage, vpp)
-    if not PARTS.isdisjoint(context.model.layer_pattern):
+    if PARTS.intersection(context.model.layer_pattern):
         why = "attention (*), Mamba-2 (M), experts (E) and MLPs (-) of the parts of the pipeline"
         yield from alike({PATTERN: _pattern(context, chunks if pp > 1 else ())}, why)
     elif pp > 1 and chunks != even_chunks(sum(chunks), pp, vpp):
@@ -121,7 +121,8 @@ def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
 
 def _pattern(context: Context, chunks: Sequence[int]) -> str:
     """Letters of all layers, | between chunks, and / before each that predicts a further token."""
-    letters, model = iter(context.model.layer_pattern), context.model
+    model = context.model
+    letters = iter(model.layer_pattern)
     parts = ["".join(islice(letters, count)) for count in chunks]
     main = "|".join(parts) or model.layer_pattern
     further = model.mtp_pattern or main[-1]

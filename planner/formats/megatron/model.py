@@ -300,7 +300,7 @@ def _names(context: Context) -> Mapping[str, Any]:
         fields = vars(part) if part else {}
         for name, value in fields.items():
             found[prefix + name] = value
-    has_single_parts = not PARTS.isdisjoint(model.layer_pattern)
+    has_single_parts = PARTS.intersection(model.layer_pattern)
     mixtures = [1]
     if moe:
         dense = moe.num_leading_dense_layers

@@ -143,7 +143,7 @@ ETP = "--expert-tensor-parallel-size"
 MICRO = "--micro-batch-size"
 BATCH = "--global-batch-size"
 STEPS = "--step-batch-size-schedule"
-# Layers of one part, a letter each, a | between parts of the pipeline; the second is its old name.
+# Layers of one part, a letter each, a | between parts of the pipeline: hybrid_layer_allocation.py.
 PATTERN = "--hybrid-layer-pattern"
 _PATTERNS = (PATTERN, "--hybrid-override-pattern")
 # Letters of those that are planned, as in a model's own pattern: attention, Mamba-2, experts, MLP.
@@ -181,10 +181,7 @@ def names(settings: Settings, option: str, default: tuple[str, ...] = ()) -> tup
 
 
 def hybrid_pattern(settings: Settings) -> tuple[list[str], list[str]]:
-    """Letters of every part of the pipeline, and of every layer that predicts a further token.
-
-    megatron/core/models/hybrid/hybrid_layer_allocation.py.
-    """
+    """Letters of every part of the pipeline, and of every layer that predicts a further token."""
     new, old = _PATTERNS
     text = word(settings, new) or word(settings, old)
     main, *further = text.split("/")

@@ -28,12 +28,7 @@ from planner.formats.megatron.options import (
     parse_layout,
 )
 from planner.formats.megatron.states import AWARE, CAPACITY, MAIN_GRADIENTS, MOMENTS, PADS
-from planner.formats.megatron.view import (
-    ARGUMENTS,
-    CONFIG,
-    Batch,
-    MegatronView,
-)
+from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
 from planner.formats.settings import Refused, Rules, Violations, as_number, first_of
 
 REMOVED = {

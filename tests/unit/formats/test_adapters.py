@@ -8,7 +8,6 @@ import pytest
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.registry import format_of, load_format
-from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
 from planner.spec.training import TARGETS, Training
 
@@ -29,8 +28,11 @@ def test_adapters_are_refused_with_what_is_allowed(
         kind.emitted(frozen, strategy_of())
 
 
-def test_plans_of_adapters_are_written_for_the_bridge_and_others_for_megatron_lm() -> None:
-    traits = load_traits("megatron", "bridge")
-    assert format_of(traits).name == "megatron"
-    assert format_of(with_training(traits, LORA)).name == "bridge"
-    assert format_of(load_traits("deepspeed", "peft-2023")).name == "deepspeed"
+def test_plans_of_adapters_are_written_for_the_bridge_and_others_for_megatron_lm(
+    context_of: Contexts,
+) -> None:
+    context = context_of(framework="megatron", profile="bridge")
+    assert format_of(context).name == "megatron"
+    frozen = replace(context, traits=with_training(context.traits, LORA))
+    assert format_of(frozen).name == "bridge"
+    assert format_of(context_of(framework="deepspeed", profile="peft-2023")).name == "deepspeed"

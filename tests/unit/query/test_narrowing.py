@@ -61,6 +61,22 @@ def test_without_files_it_is_noted() -> None:
     assert "side by side; other software starts it: --emit accelerate, " in note.text
 
 
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [
+        ("kimi-linear-48b-a3b", "accelerate"),
+        ("falcon-h1-7b", "accelerate"),
+        ("minimax-m1-456b", "megatron"),  # FSDP would gather a quarter of HBM and more
+        ("nemotron-h-8b", "megatron"),
+        ("qwen3-next-80b-a3b", "megatron"),
+        ("falcon-7b", "megatron"),
+    ],
+)
+def test_software_that_starts_the_layers_is_usual(model: str, framework: str) -> None:
+    (context,) = resolve(Query.of(model, "64xdgx-h100")).contexts
+    assert context.traits.name == framework
+
+
 def test_software_that_does_not_run_on_the_accelerators_is_not_named() -> None:
     problems = Problems()
     kept(
