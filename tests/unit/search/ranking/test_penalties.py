@@ -1,6 +1,7 @@
 """Penalties and steps of simplicity: factors of at least 1, over what a strategy uses."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,11 +26,14 @@ from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
 
 
 def context_for(
-    model: str = "llama3-8b", cluster: str = "2xdgx-h100", framework: str = "megatron"
+    model: str = "llama3-8b",
+    cluster: str = "2xdgx-h100",
+    framework: str = "megatron",
+    seq_len: int = 4096,
 ) -> Context:
     return Context(
         model=load_model(model),
-        job=JobSpec(global_batch=512, seq_len=4096, precision="bf16"),
+        job=JobSpec(global_batch=512, seq_len=seq_len, precision="bf16"),
         cluster=load_cluster(cluster),
         traits=load_traits(framework),
         ranking="simplicity",
@@ -94,62 +98,88 @@ def test_the_three_rankings_weigh_nothing_penalties_and_simplicity() -> None:
     assert factor_of(by_evidence, "uneven_stages") == 1.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({"offload": "optimizer:host"}, {"optimizer_offload": 1}),
-        ({"offload": "optimizer:host", "offload_percent": 25}, {"optimizer_offload": 1}),
-        (
-            {"offload": "optimizer+parameters:nvme", "zero_stage": 3},
-            {
-                "optimizer_offload": 1,
-                "parameter_offload": 1,
-                "nvme": 1,
-                "sharded_weights": 1,
-                "weights_across_domains": 1,
-            },
-        ),
-        ({"dp": 8, "zero_stage": 3}, {"sharded_weights": 1}),
-        ({"zero_stage": 3, "dp_replicate": 2}, {"sharded_weights": 1, "hybrid_sharding": 1}),
-        ({"zero_stage": 2}, {"sharded_gradients": 1}),
-        ({"pp": 2, "vpp": 8}, {"virtual_stages": 3, "pipeline_parallel": 1}),
-        ({"tp": 8, "sequence_parallel": True}, {"tensor_parallel": 3}),
-        ({"tp": 2}, {"tensor_parallel": 1, "no_sequence_parallel": 1}),
-        (
-            {"tp": 16, "sequence_parallel": True},
-            {"tensor_parallel": 4, "tensor_parallel_across_domains": 1},
-        ),
-        # 4,096 tokens in pieces of 1,024: half of 4,096 twice.
-        ({"cp": 4}, {"context_parallel": 2, "short_context": 1, "short_context_pieces": 2}),
-        ({"micro_batch": 8}, {}),
-        ({"micro_batch": 32}, {"large_micro_batch": 2}),
-        ({"dp_replicate": 2}, {"hybrid_sharding": 1}),
-        ({"placement": "tp-cp-ep-pp-dp"}, {"other_placement": 1}),
-        ({"pp": 4, "schedule": "zb-h1"}, {"split_backward": 1, "pipeline_parallel": 2}),
-        ({"pp": 4, "schedule": "gpipe"}, {"pipeline_parallel": 2}),
-        ({"pp": 8}, {"pipeline_parallel": 3}),
-    ],
+SHARDED, TITAN, SPEED = {"zero_stage": 3}, {"framework": "torchtitan"}, {"framework": "deepspeed"}
+# Where it is asked, what differs from PLAIN, and how often each mechanism counts.
+USES: tuple[tuple[dict[str, Any], dict[str, object], dict[str, int]], ...] = (
+    ({}, {"offload": "optimizer:host"}, {"optimizer_offload": 1}),
+    ({}, {"offload": "optimizer:host", "offload_percent": 25}, {"optimizer_offload": 1}),
+    (
+        {},
+        {"offload": "optimizer+parameters:nvme", **SHARDED},
+        {
+            "optimizer_offload": 1,
+            "parameter_offload": 1,
+            "nvme": 1,
+            "sharded_weights": 1,
+            "weights_across_domains": 1,
+        },
+    ),
+    ({}, {"dp": 8, **SHARDED}, {"sharded_weights": 1}),
+    ({}, {**SHARDED, "dp_replicate": 2}, {"sharded_weights": 1, "hybrid_sharding": 1}),
+    ({}, {"zero_stage": 2}, {"sharded_gradients": 1}),
+    ({}, {"pp": 2, "vpp": 8}, {"virtual_stages": 3, "pipeline_parallel": 1}),
+    ({}, {"tp": 8, "sequence_parallel": True}, {"tensor_parallel": 3}),
+    ({}, {"tp": 2}, {"tensor_parallel": 1, "no_sequence_parallel": 1}),
+    (
+        {},
+        {"tp": 16, "sequence_parallel": True},
+        {"tensor_parallel": 4, "tensor_parallel_across_domains": 1},
+    ),
+    # 4,096 tokens in pieces of 1,024: half of 4,096 twice.
+    ({}, {"cp": 4}, {"context_parallel": 2, "short_context": 1, "short_context_pieces": 2}),
+    # Long pieces cost their ranks alone.
+    ({"seq_len": 16384}, {"cp": 4}, {"context_parallel": 2}),
+    ({"seq_len": 16384}, {"cp": 8}, {"context_parallel": 3, "short_context_pieces": 1}),
+    ({}, {"micro_batch": 8}, {}),
+    ({}, {"micro_batch": 32}, {"large_micro_batch": 2}),
+    # A long sequence is no large micro-batch.
+    ({"seq_len": 131072}, {"micro_batch": 1}, {}),
+    ({"seq_len": 131072}, {"micro_batch": 2}, {"large_micro_batch": 3}),
+    ({}, {"dp_replicate": 2}, {"hybrid_sharding": 1}),
+    ({}, {"placement": "tp-cp-ep-pp-dp"}, {"other_placement": 1}),
+    ({}, {"pp": 4, "schedule": "zb-h1"}, {"split_backward": 1, "pipeline_parallel": 2}),
+    ({}, {"pp": 4, "schedule": "gpipe"}, {"pipeline_parallel": 2}),
+    ({}, {"pp": 8}, {"pipeline_parallel": 3}),
+    # 16 ranks are two H100 nodes, and a part of one NVL72 rack; the domain holds the tp ranks too.
+    ({"cluster": "4xgb200-nvl72"}, SHARDED, {"sharded_weights": 1}),
+    ({}, SHARDED, {"sharded_weights": 1, "weights_across_domains": 1}),
+    (
+        {},
+        {"dp": 4, "tp": 4, "sequence_parallel": True, **SHARDED},
+        {
+            "sharded_weights": 1,
+            "weights_across_domains": 1,
+            "tensor_parallel": 2,
+            "tensor_parallel_beside_zero": 1,
+        },
+    ),
+    # Weights shared by many ranks; frameworks that always share them are not charged for it.
+    (SPEED, {"dp": 192, **SHARDED}, {"sharded_weights": 1}),
+    (SPEED, {"dp": 768, **SHARDED}, {"sharded_weights": 1, "weights_over_many_ranks": 2}),
+    (SPEED, {"dp": 2048}, {}),
+    (TITAN, {"dp": 512, **SHARDED}, {}),
+    (TITAN, {"dp": 2048, **SHARDED}, {"full_sharding_over_many_ranks": 2}),
+    (TITAN, {"dp": 2048, **SHARDED, "dp_replicate": 4}, {"hybrid_sharding": 1}),
+    # 128 experts over ep ranks, 32 of them are the most in a recipe.
+    *(
+        ({"model": "qwen3-30b-a3b"}, {"ep": ep}, {"many_local_experts": doublings, **beside})
+        for ep, doublings, beside in (
+            (1, 2, {"experts_not_spread": 1}),
+            (2, 1, {}),
+            (4, 0, {}),
+            (64, 0, {}),
+        )
+    ),
+    ({"model": "deepseek-v3"}, {"ep": 256}, {"many_expert_ranks": 2}),
 )
+
+
+@pytest.mark.parametrize(("where", "changes", "parts"), USES)
 def test_what_a_strategy_uses_is_multiplied(
-    changes: dict[str, object], parts: dict[str, int]
+    where: dict[str, Any], changes: dict[str, object], parts: dict[str, int]
 ) -> None:
     expected = np.prod([factor(name) ** times for name, times in parts.items()])
-    assert of(context_for(), **changes) == pytest.approx(expected)
-
-
-def test_a_long_sequence_is_no_large_micro_batch() -> None:
-    context = context_for()
-    context = replace(context, job=replace(context.job, seq_len=131072))
-    assert of(context, micro_batch=1) == 1.0
-    assert of(context, micro_batch=2) == pytest.approx(factor("large_micro_batch") ** 3)
-
-
-def test_long_pieces_of_context_cost_their_ranks_alone() -> None:
-    context = context_for()
-    context = replace(context, job=replace(context.job, seq_len=16384))
-    ranks = factor("context_parallel")
-    assert of(context, cp=4) == pytest.approx(ranks**2)
-    assert of(context, cp=8) == pytest.approx(ranks**3 * factor("short_context_pieces"))
+    assert of(context_for(**where), **changes) == pytest.approx(expected)
 
 
 def test_nobody_cuts_short_sequences_or_weights_under_frameworks_that_shard_them() -> None:
@@ -161,42 +191,6 @@ def test_nobody_cuts_short_sequences_or_weights_under_frameworks_that_shard_them
     beside = {"tensor_parallel_beside_zero": UNPUBLISHED}
     assert penalties_of(deepspeed, replace(PLAIN, tp=2, dp=8)) == pytest.approx(beside)
     assert penalties_of(titan, replace(PLAIN, tp=2, dp=8, zero_stage=3)) == {}
-
-
-def test_weights_inside_one_domain_do_not_cross_it() -> None:
-    """16 ranks are two H100 nodes, and a part of one NVL72 rack."""
-    sharded = factor("sharded_weights")
-    assert of(context_for(cluster="4xgb200-nvl72"), zero_stage=3) == pytest.approx(sharded)
-    across = sharded * factor("weights_across_domains")
-    assert of(context_for(), zero_stage=3) == pytest.approx(across)
-    # The domain holds the tp ranks beside them.
-    beside = of(context_for(), dp=4, tp=4, sequence_parallel=True, zero_stage=3)
-    assert beside == pytest.approx(
-        across * factor("tensor_parallel") ** 2 * factor("tensor_parallel_beside_zero")
-    )
-
-
-def test_weights_shared_by_many_ranks_count_more() -> None:
-    deepspeed, titan = (context_for(framework=name) for name in ("deepspeed", "torchtitan"))
-    sharded = factor("sharded_weights")
-    assert of(deepspeed, dp=192, zero_stage=3) == pytest.approx(sharded)
-    assert of(deepspeed, dp=768, zero_stage=3) == pytest.approx(
-        sharded * factor("weights_over_many_ranks") ** 2
-    )
-    assert of(deepspeed, dp=2048, zero_stage=1) == 1.0
-    most = factor("full_sharding_over_many_ranks")
-    assert of(titan, dp=512, zero_stage=3) == 1.0
-    assert of(titan, dp=2048, zero_stage=3) == pytest.approx(most**2)
-    hybrid = of(titan, dp=2048, zero_stage=3, dp_replicate=4)
-    assert hybrid == pytest.approx(factor("hybrid_sharding"))
-
-
-@pytest.mark.parametrize(("ep", "doublings"), [(1, 2), (2, 1), (4, 0), (16, 0), (64, 0)])
-def test_experts_of_a_rank_beyond_any_recipe_count(ep: int, doublings: int) -> None:
-    # 128 experts over ep ranks, 32 of them are the most in a recipe.
-    expected = factor("many_local_experts") ** doublings
-    expected *= factor("experts_not_spread") if ep == 1 else 1.0
-    assert of(context_for("qwen3-30b-a3b"), ep=ep) == pytest.approx(expected)
 
 
 def test_offloaded_activations_are_cheap_on_a_fast_host_link_only() -> None:
