@@ -13,7 +13,7 @@ import numpy as np
 from planner.search.ranking.exploration import Exploration
 from planner.search.ranking.penalties import TIE_FRACTION
 from planner.search.ranking.rank import Best, Field, Ranked, least_value, top_k
-from planner.units import Array, Index, Mask
+from planner.units import Array, Index
 
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
 
@@ -118,48 +118,18 @@ def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     return Best(ranked=tuple(ranked), bound_s=bound_s)
 
 
-# Points compared at once with all kept before them.
-BLOCK_ROWS = 256
-
-
 def non_dominated(points: Array) -> Index:
     """Rows of ``points`` (points x objectives, all minimised) that no other row dominates.
 
     A row dominates another when it is no larger in any objective and smaller in one. Of equal
     rows the first is kept. Rows come in ascending order; infinities are allowed, NaN is not.
 
-    In lexicographic order a row can only be dominated by an earlier one, and earlier means "no
-    larger anywhere" is dominance or equality. One or two objectives take O(n log n), more take
-    O(n · kept) comparisons in blocks.
+    The first row in lexicographic order is dominated by none; what it dominates or equals is
+    dropped, and so on: O(n · kept) comparisons.
     """
-    points = np.asarray(points, dtype=np.float64)
-    assert points.ndim == 2
     assert not np.isnan(points).any()
-    if not points.size:
-        return np.arange(min(len(points), 1))
-    order = np.lexsort(points.T[::-1])
-    ranked = points[order]
-    kept = np.zeros(len(ranked), dtype=bool)
-    kept[0] = True
-    if points.shape[1] <= 2:
-        # A row whose last objective is below all before.
-        last = ranked[:, -1]
-        kept[1:] = last[1:] < np.minimum.accumulate(last)[:-1]
-        return np.sort(order[kept])
-    front = ranked[:0]
-    for start in range(0, len(ranked), BLOCK_ROWS):
-        block = ranked[start : start + BLOCK_ROWS]
-        left = np.flatnonzero(~_covers(front, block).any(axis=0))
-        inside = block[left]
-        left = left[~np.triu(_covers(inside, inside), 1).any(axis=0)]
-        kept[start + left] = True
-        front = np.concatenate((front, block[left]))
-    return np.sort(order[kept])
-
-
-def _covers(one: Array, other: Array) -> Mask:
-    """Matrix: whether row i of ``one`` is no larger than row j of ``other`` anywhere."""
-    covers = np.ones((len(one), len(other)), dtype=bool)
-    for objective in range(one.shape[1]):
-        covers &= one[:, objective, None] <= other[None, :, objective]
-    return covers
+    kept, left = list[int](), np.lexsort(points.T[::-1])
+    while len(left):
+        kept.append(int(left[0]))
+        left = left[(points[left] < points[kept[-1]]).any(axis=1)]
+    return np.array(sorted(kept), dtype=int)
