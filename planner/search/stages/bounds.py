@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.pipeline import makespan_s
-from planner.cost.stage import FULL, SELECTIVE, StageModel
+from planner.cost.stage import StageModel
 from planner.search.space.interleaving import default_layers, fits_chunks, slowest_stage_s
 from planner.search.stages.capacity import (
     ROUNDING,
@@ -213,10 +213,7 @@ def _spread(model: StageModel, capacity: Capacity, most: Array) -> Array:
 
 
 def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
-    """Cheapest of a few ways to fit.
-
-    One policy on as few layers as needed, or all layers selective and as few as needed in full.
-    """
+    """Cheapest of a few ways to fit: one policy on as few layers as needed."""
 
     def needed(excess: Array, saved: Array) -> Array:
         each = np.where(saved > 0, saved, 1.0)
@@ -233,13 +230,6 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
             counts = np.zeros_like(best)
             counts[k] = needed(wanted - limits.policy_room_bytes[k], saved)
             options.append((counts, limits.policy_room_bytes[k]))
-    cheap = limits.policy_bytes[SELECTIVE]
-    dear = limits.policy_bytes[FULL]
-    counts = np.zeros_like(best)
-    room = np.minimum(limits.policy_room_bytes[SELECTIVE], limits.policy_room_bytes[FULL])
-    counts[FULL] = needed(layers * cheap - room, cheap - dear)
-    counts[SELECTIVE] = layers - counts[FULL]
-    options.append((counts, room))
     for counts, room in options:
         saved = (counts * (limits.layer_bytes - limits.policy_bytes)).sum(axis=0)
         by_policy = counts * model.policies.added_s[:, :, None]
