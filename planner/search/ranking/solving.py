@@ -10,15 +10,14 @@ from planner.cost.stage import StageModel
 from planner.search.ranking.candidates import Candidates
 from planner.search.space.interleaving import regular_layers
 from planner.search.space.policies import Policy
-from planner.search.stages.bounds import group_by_pp, refine, within
-from planner.search.stages.capacity import capacity_of, stage_limits
+from planner.search.stages.bounds import group_by_pp, refine
+from planner.search.stages.capacity import stage_limits
 from planner.search.stages.solver import (
     CLOSED,
     PolicyVariant,
     Split,
     StageCandidate,
     StageCandidates,
-    below,
 )
 from planner.spec.strategy import POLICIES
 from planner.units import Array, Index
@@ -167,20 +166,6 @@ class Solving:
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
             self._ways[row] = StageCandidates(below_s=below_s, ways=[])
         model = pricing.model(known.strategy.take(rows))
-        weight = known.weight[rows]
-        if pricing.num_variants(policy) > 1:
-            bound = pricing.price(model, policy, weight).bound
-            # Rows that the bound leaves below their limit.
-            alive = np.zeros(len(bound), dtype=bool)
-            for num_stages, index in group_by_pp(bound.strategy):
-                part = bound.take(index)
-                capacity = capacity_of(part, stage_limits(part, num_stages))
-                left = within(part, capacity, limits[index])
-                alive[index[left]] = True
-            known.lower_s[rows[~alive]] = np.maximum(known.lower_s[rows], limits)[~alive]
-            rows, model = rows[alive], model.take(alive)
-            if not len(rows):
-                return
         model, places, variants = pricing.variants(model, policy)
         pairs = rows[places]
         uneven = pricing.uneven_weight(policy)
@@ -253,15 +238,10 @@ class Solving:
         known = self.candidates
         best, proved = known.splits.get(row), True
         left = self._ways[row].ways
-        checked_s = self._ways[row].below_s
         longest_s = float(known.most_of_rows_s(np.array([row]))[0])
         is_first = True
         while left:
             below_s = min(limit_s, best.iteration_s if best else np.inf)
-            # Eight are solved without another look at their bounds.
-            if below_s < checked_s and len(left) > 8:
-                left, checked_s = below(left, below_s), below_s
-                continue
             way, left = left[0], left[1:]
             if way.lower_s >= below_s:
                 break

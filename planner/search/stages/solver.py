@@ -14,8 +14,8 @@ from planner.cost.module_sets import SelectiveCosts
 from planner.cost.stage import StageModel
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.policies import Policy, filled_counts
-from planner.search.stages.bounds import UNLIMITED_S, least_work_s, slowest_limit_s, within
-from planner.search.stages.capacity import Limits, capacity_of
+from planner.search.stages.bounds import UNLIMITED_S, least_work_s, slowest_limit_s
+from planner.search.stages.capacity import Limits
 from planner.search.stages.partition import Pipeline, partition_layers
 from planner.search.stages.stage_table import StageTable, stage_table
 from planner.units import Array, Mask
@@ -156,15 +156,6 @@ class StageCandidates:
 
     below_s: float
     ways: list[StageCandidate]
-
-
-def below(ways: list[StageCandidate], limit_s: float) -> list[StageCandidate]:
-    """Return the candidates of one row that may take less than ``limit_s``."""
-    places = np.array([way.place for way in ways])
-    model = ways[0].models.take(places)
-    capacity = capacity_of(model, ways[0].limits.take(places))
-    kept = within(model, capacity, np.full(len(ways), limit_s))
-    return [ways[position] for position in kept.tolist()]
 
 
 def non_dominated(options: SelectiveCosts, weights: Array) -> Mask:
