@@ -3,7 +3,7 @@
 The distance between two strategies is the number of searched fields that differ, plus one where
 the split differs: layers per stage, policies of layers and recomputed modules together. For
 d = 0, 1, 2, ... all legal strategies at distance d are looked at; the first d at which one fits
-is the least there is. With another pp or vpp the layers per stage follow and count nothing.
+is the least there is. With another pp the layers per stage follow and count nothing.
 
 The given strategy may break any rule, so fields keep its own value even where no search would
 try it, and rules that only prune a search do not apply.
@@ -190,7 +190,7 @@ class Neighborhood:
         selected = self.context.traits.recompute.selected
         if other.layers_under["selective"] and other.recompute_modules not in (None, selected):
             return False
-        if (own.pp, own.vpp) != (other.pp, other.vpp) and self.policy == _only_policy(other):
+        if own.pp != other.pp and self.policy == _only_policy(other):
             return self.policy is not None
         same_policies = self.policy == _only_policy(other) if self.policy else False
         same_policies |= own.policy_counts == other.policy_counts
@@ -199,7 +199,7 @@ class Neighborhood:
     def rules(self, most: int, *, is_moved: bool = False) -> tuple[Rule, ...]:
         """Rules of the layouts at this distance, the split left aside; asked field by field.
 
-        ``is_moved``: pp or vpp is among the changes.
+        ``is_moved``: pp is among the changes.
         """
         made = []
         for place in range(most + 1, len(SEARCHED_FIELDS)):
@@ -207,7 +207,7 @@ class Neighborhood:
             made.append(_rule(f"near_by_{names[-1]}", names, partial(self._is_near, most, names)))
         made.append(_rule("near", SEARCHED_FIELDS, lambda columns: self._distance(columns) == most))
         if is_moved:
-            made.append(_rule("moved", ("pp", "vpp"), self._is_moved))
+            made.append(_rule("moved", ("pp",), lambda columns: columns["pp"] != self.origin.pp))
         if self.num_gpus is not None:
             made.append(_rule("gpus", GPUS, lambda columns: gpus_of(columns) == self.num_gpus))
         return tuple(made)
@@ -221,10 +221,6 @@ class Neighborhood:
 
     def _is_near(self, most: int, names: Sequence[str], columns: Mapping[str, Array]) -> Mask:
         return np.asarray(self._distance(columns, names) <= most)
-
-    def _is_moved(self, columns: Mapping[str, Array]) -> Mask:
-        own = self.origin
-        return np.asarray((columns["pp"] != own.pp) | (columns["vpp"] != own.vpp))
 
     def _searched(self, num_changes: int, num_rows: int) -> Iterator[Found]:
         """The fastest layouts whose layers per stage are not the origin's."""

@@ -113,12 +113,10 @@ def _uniform(strategy: Strategy) -> int | None:
     return used[0] if len(used) == 1 and lists[used[0]] == strategy.layers_per_stage else None
 
 
-def keeps_split(
-    strategy: Strategy, pp: int, vpp: int, layers: np.ndarray, counts: np.ndarray
-) -> np.ndarray:
+def keeps_split(strategy: Strategy, pp: int, layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Whether splits of one row are the strategy's; with other stages its layers follow."""
     kept = keeps_policies(strategy, pp, layers, counts)
-    if (pp, vpp) != (strategy.pp, strategy.vpp) and _uniform(strategy) is not None:
+    if pp != strategy.pp and _uniform(strategy) is not None:
         return kept
     own = np.array(strategy.layers_per_stage)
     same = (layers == own).all(axis=1) if len(own) == pp else np.zeros(len(layers), dtype=bool)
@@ -193,7 +191,7 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     legal &= kept | _can_be_said(context, layers, counts, vpp)
     if not legal.any():
         return None
-    is_own = keeps_split(strategy, pp, vpp, layers, counts) & (not other)
+    is_own = keeps_split(strategy, pp, layers, counts) & (not other)
     changes = 1 * ~is_own
     fewest = int(changes[legal].min())
     seconds = many.iteration_s(layers, counts)[legal & (changes == fewest)]

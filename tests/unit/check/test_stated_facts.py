@@ -119,9 +119,10 @@ def test_each_breach_is_told_once(words: str, rules: list[str], tmp_path: Path) 
     assert [one.kind for one in found if not one.rule.startswith(("memory", "network"))] == rules
 
 
-def test_chunks_that_do_not_come_out_get_another_number(tmp_path: Path) -> None:
-    result = checked(tmp_path, f"{SHARDED}{VPP}5")
-    request = Request(model="llama3-8b", cluster="3xdgx-h100")
+@pytest.mark.parametrize("words", [f"{SHARDED}{VPP}5", f"{SHARDED}{VPP}10 --num-layers 48"])
+def test_chunks_that_do_not_come_out_get_another_number(words: str, tmp_path: Path) -> None:
+    result = checked(tmp_path, words)
+    request = Request(model=None if "48" in words else "llama3-8b", cluster="3xdgx-h100")
     made = fix_file(read_source(result.path), request)
     assert [change.field for change in made.answer.repaired[0].changes] == ["vpp"]
     assert "layout" not in "".join(made.diff)
