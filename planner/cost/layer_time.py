@@ -144,10 +144,11 @@ def _comm_items(
     items: TimeItems = {}
     for comm, runs_beside, runs_early in zip(comms, beside, hidden, strict=True):
         group = group_of(comm.axis, setting.strategy, cluster)
+        num_bytes = comm.num_bytes + comm.domain_bytes * (group.local / group.size)
         exposed = seconds = collective_s(
-            comm.collective, comm.num_bytes, group, cluster, comm.copies_per_token
+            comm.collective, num_bytes, group, cluster, comm.copies_per_token
         )
-        if comm.axis == "ep":
+        if comm.axis == "ep" and comm.collective == "all_to_all":
             exposed = seconds = seconds + exchange_start_s(comm.num_bytes, group)
         if runs_early and not comm.is_waited_for:
             exposed = exposed_beside_s(other_time, seconds, interference)

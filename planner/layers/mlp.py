@@ -118,6 +118,12 @@ def exchange_op(
     Under sequence parallelism every tp rank sends its own slice of the tokens; all wait for the
     busiest rank, which receives :func:`kept_token_fraction` of that. Each way has half of
     :func:`sorting_traffic`.
+
+    HybridEP (``dispatch_permutes``) has every rank gather the routing map of all, T·E bytes each,
+    before the forward dispatch, and a token that goes to one of the expected ``ep (1 - (1 -
+    1/ep)^k)`` ranks takes the probabilities of all experts of the receiver's domain along, 4 bytes
+    each; their gradients return with backward's combine. Source: DeepEP, branch hybrid-ep,
+    csrc/hybrid_ep, allgather_routing_map and the dispatch kernel's expert_output_prob.
     """
     pairs = shape.num_tokens / shape.sp * moe.mean_experts
     num_bytes = pairs * model.expert_hidden_size * shape.element_bytes
@@ -131,12 +137,21 @@ def exchange_op(
     forward_bytes, backward_bytes = sorting_traffic(shape, traits)
     before, after = expert_split_comms(model, moe, shape, traits)
     forward, backward = before if name == "dispatch" else after
+    ways = [exchange, exchange]
+    if traits.dispatch_permutes:
+        choices = shape.num_tokens / shape.sp * moe.num_experts * (shape.ep > 1)
+        distinct = shape.ep * (1.0 - (1.0 - 1.0 / shape.ep) ** moe.mean_experts)
+        carrying = 0 if name == "dispatch" else 1  # forward's dispatch and backward's combine
+        ways[carrying] = replace(exchange, domain_bytes=4.0 * choices * distinct)
+        if name == "dispatch":
+            routing = Comm(collective="all_gather", axis="ep", num_bytes=choices * shape.ep)
+            forward = (routing, *forward)
     return Op(
         name=name,
         forward_bytes=elements * forward_bytes / 2.0,
         backward_bytes=elements * backward_bytes / 2.0,
         is_permutation=not traits.dispatch_permutes,
-        comms=((exchange, *forward), (exchange, *backward)),
+        comms=((ways[0], *forward), (ways[1], *backward)),
     )
 
 

@@ -172,6 +172,8 @@ class Comm:
     is_for_weights: bool = False  # Only the gradient of a weight needs it
     copies_per_token: float = 1.0
     """All-to-all that sends a token once per remote domain however many of its copies go there."""
+    domain_bytes: Array = field(default_factory=_zero)
+    """Beside ``num_bytes``, where one domain holds all ranks; of several the share of one."""
 
 
 Comms: TypeAlias = tuple[Comm, ...]

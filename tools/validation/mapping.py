@@ -1,9 +1,10 @@
 """A published run as the planner's inputs: model, job, cluster, traits and strategy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.answers.layout import default_chunks, layout_chunks
+from planner.catalog.models import catalog_name, load_model
 from planner.cost.context import Context
 from planner.cost.kernels import peak_flops_per_s
 from planner.formats.megatron.options import per_stage
@@ -42,8 +43,12 @@ def to_model(model: Model) -> ModelSpec:
     """Return the ModelSpec of a published architecture.
 
     Gated models are taken as Llama-like (RMS norm, no biases), others as GPT-like (layer norm
-    and biases) where biases are not stated; learned positions are left out.
+    and biases) where biases are not stated; learned positions are left out. Layers that records
+    have no words for are those of the model of this name in the catalog.
     """
+    name = catalog_name(model.name)
+    if name and not model.mamba and (known := load_model(name)).layer_pattern:
+        return replace(known, name=model.name, max_seq_len=_known(model.seq_len, "sequence length"))
     if model.linear_attention:
         raise CannotEstimateError("linear attention is not modelled")
     gated = bool(model.gated_mlp)

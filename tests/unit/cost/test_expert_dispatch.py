@@ -93,3 +93,18 @@ def test_a_bias_is_added_expert_by_expert() -> None:
     assert kernels(8) == (2 * 16, 7 * 16)
     assert kernels(64) == (2 * 2, 7 * 2)
     assert kernels(8, fused_experts=True) == (0, 0)
+
+
+def test_hybrid_ep_sends_probabilities_along_and_gathers_the_routing_map() -> None:
+    model, traits = load_model("nemotron-3-super-120b-a12b"), load_traits("megatron").kernels
+    traits = replace(traits, dispatch_permutes=True, deduplicated_dispatch=True)
+    ops = {op.name: op for op in moe_ops(model, shape_of(seq_len=8192, ep=64), traits)}
+    # 8192 tokens go to 64 (1 - (63/64)^22) ranks, with 512 probabilities of 4 bytes
+    distinct = 64 * (1 - (63 / 64) ** 22)
+    carried = [
+        way[0].domain_bytes.item() for name in ("dispatch", "combine") for way in ops[name].comms
+    ]
+    probabilities = pytest.approx(8192 * distinct * 512 * 4)
+    assert carried == [probabilities, 0.0, 0.0, probabilities]
+    (gather,) = (comm for comm in ops["dispatch"].comms[0][1:] if comm.axis == "ep")
+    assert gather.num_bytes == 64 * 8192 * 512
