@@ -26,9 +26,8 @@ def models_dir() -> Path:
 def _data_dir(name: str) -> Path:
     package = Path(__file__).resolve().parents[1]
     installed, checkout = package / "data" / name, package.parent / name
-    for folder in (installed, checkout):
-        if folder.is_dir():
-            return folder
+    if folder := next(filter(Path.is_dir, (installed, checkout)), None):
+        return folder
     message = f"data folder not found; looked for {installed} and {checkout}"
     raise InputError.single(str(checkout), name, message)
 

@@ -50,9 +50,10 @@ def own_defaults() -> dict[str, Any]:
     from planner.check.settings import settings_for
 
     settings = settings_for(Path.cwd() / "here")
-    given = {}
-    for name in OWN_DEFAULTS:
-        given[name] = os.environ.get(f"PLANNER_{name.upper()}") or getattr(settings, name)
+    given = {
+        name: os.environ.get(f"PLANNER_{name.upper()}") or getattr(settings, name)
+        for name in OWN_DEFAULTS
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.catalog import EXAMPLE_ACCELERATOR
-from planner.catalog.observe import Source, ask_host, read_source
+from planner.catalog.observe import ask_host, read_source
 from planner.cli import options
 from planner.cli.output import fail, say
 from planner.notes import Problems
@@ -205,10 +205,9 @@ def _detect(files: list[str], accelerator: str, out: Path | None, *, on_host: bo
     from planner.catalog.detect import cluster_text, merge
     from planner.report import show as report
 
-    problems, sources = Problems(), list[Source]()
-    for file in files:
-        if source := problems.read(partial(read_source, Path(file))):
-            sources.append(source)
+    problems = Problems()
+    read = (problems.read(partial(read_source, Path(file))) for file in files)
+    sources = [source for source in read if source]
     if on_host:
         sources += problems.read(ask_host) or []
     problems.finish()

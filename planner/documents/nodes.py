@@ -65,10 +65,12 @@ class Node:
 
     def find(self, name: str) -> "tuple[Node, Node] | None":
         """The pair of a key, the last of duplicates; None where there is none."""
-        for key, item in reversed(self.pairs):
-            if key.resolved.text == name and not key.is_merge:
-                return key, item
-        return None
+        named = (
+            (key, item)
+            for key, item in reversed(self.pairs)
+            if key.resolved.text == name and not key.is_merge
+        )
+        return next(named, None)
 
 
 @dataclass(kw_only=True)

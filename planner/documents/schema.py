@@ -66,9 +66,11 @@ def _of(error: Any, value: Any) -> Iterator[Wrong]:  # noqa: ANN401
     whole = tuple(error.absolute_path)
     names = tuple(takewhile(lambda name: isinstance(name, str), whole))
     if error.validator == "additionalProperties":
-        for name in error.instance:
-            if name not in error.schema["properties"]:
-                yield Wrong(path=(*names, name), value=error.instance[name], schema=error.schema)
+        yield from (
+            Wrong(path=(*names, name), value=error.instance[name], schema=error.schema)
+            for name in error.instance
+            if name not in error.schema["properties"]
+        )
         return
     place = " in every place" if len(names) < len(whole) else ""
     for name in names:

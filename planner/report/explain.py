@@ -1,6 +1,6 @@
 """Screens of `planner explain`: trees of memory and time, an item, the ledger of a layout."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -25,19 +25,21 @@ def _grow(
     tree: Tree, items: Mapping[str, float], path: str, total: float, *, deep: bool = True
 ) -> None:
     """Add items below ``tree`` by dotted names, largest first; only groups unless ``deep``."""
-    groups: dict[str, dict[str, float]] = {}
-    for name, value in items.items():
-        head, _, rest = name.partition(".")
-        groups.setdefault(head, {})[rest] = value
     in_words = format_bytes if path == "memory" else format_seconds
-    for head, inner in _largest_first(groups):
+    for head, inner in _grouped(items.items()):
         value = sum(inner.values())
         branch = tree.add(Text(f"{head}  {in_words(value)}  {value / total:.1%}"))
         if deep and set(inner) != {""}:
             _grow(branch, inner, path, total)
 
 
-def _largest_first(groups: dict[str, dict[str, float]]) -> list[tuple[str, dict[str, float]]]:
+def _grouped(items: Iterable[tuple[str, float]]) -> list[tuple[str, dict[str, float]]]:
+    """Heads of dotted names, largest first, with the sizes of what stands behind them."""
+    groups: dict[str, dict[str, float]] = {}
+    for name, value in items:
+        head, _, rest = name.partition(".")
+        parts = groups.setdefault(head, {})
+        parts[rest] = parts.get(rest, 0.0) + value
     return sorted(groups.items(), key=lambda group: -sum(group[1].values()))
 
 
@@ -150,9 +152,11 @@ def print_item(row: ItemRow, console: Console, *, show_all: bool = True) -> None
     in_words = format_bytes if row.unit == "bytes" else format_seconds
     titles = ("input", "value", "source")
     inputs = [(each.path, _shown(each.value), each.source) for each in row.inputs]
-    parts: list[Part] = []
-    for function, text in row.formulas.items():
-        parts += [Text(f"\n{function}", "bold"), text]
+    formulas: list[Part] = [
+        part
+        for function, text in row.formulas.items()
+        for part in (Text(f"\n{function}", "bold"), text)
+    ]
     values = [
         Text(f"{leaf}: {in_words(value)} ({value / row.total:.1%})", "bold")
         for leaf, value in row.values.items()
@@ -167,7 +171,7 @@ def print_item(row: ItemRow, console: Console, *, show_all: bool = True) -> None
         *values,
         text_table(titles, inputs, left=titles) if inputs else "",
         f"\n{row.text}" if row.text else "",
-        *parts,
+        *formulas,
     )
 
 
@@ -233,14 +237,9 @@ def _savings(savings: Sequence[PricedChange], memory: MemoryEstimate) -> Iterato
 
 def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
     """Groups of items, largest first, each with its largest parts."""
-    groups: dict[str, dict[str, float]] = {}
-    for item in ledger.items:
-        head, _, rest = item.name.partition(".")
-        parts = groups.setdefault(head, {})
-        part = rest.partition(".")[0]
-        parts[part] = parts.get(part, 0.0) + item.num_bytes
+    named = ((".".join(item.name.split(".")[:2]), item.num_bytes) for item in ledger.items)
     rows = []
-    for head, parts in _largest_first(groups):
+    for head, parts in _grouped(named):
         size = sum(parts.values())
         largest = sorted(parts.items(), key=lambda part: -part[1])
         words = [f"{name.replace('_', ' ')} {own / GIB:,.2f}" for name, own in largest[:3]]
@@ -271,26 +270,22 @@ def print_memory_answer(
         f"micro-batches{sequence_parallel}"
     )
     peak = f"The peak is in the {fullest.moment}."
-    if len(answer.ledgers) > 1:
+    several = len(answer.ledgers) > 1
+    if several:
         sizes = [f"{ledger.peak_bytes / GIB:,.1f}" for ledger in answer.ledgers]
-        if len(sizes) > 8:
-            sizes[8:] = ["..."]
-        peaks = ", ".join(sizes)
+        sizes[8:] = ["..."] * (len(sizes) > 8)
         peak = (
             f"Fullest is pipeline stage {fullest.stage}, in the {fullest.moment}; GiB of all "
-            f"stages: {peaks}."
+            f"stages: {', '.join(sizes)}."
         )
     styles = {"fits": "bold green", "tight": "bold yellow"}
-    stages: list[Part] = []
-    if len(answer.ledgers) > 1:
-        stages = [Text("\nby stage", "bold"), _stages(answer)]
     most = len(fullest.items) if show_all else 12
     hidden = fullest.items[most:]
     items = [
         Text(f"\nledger of stage {memory.stage}", "bold"),
         ledger_table(fullest, most),
         f"and {len(hidden)} smaller items (--all shows them)" if hidden else "",
-        *stages,
+        *((Text("\nby stage", "bold"), _stages(answer)) if several else ()),
         Text(),
     ]
     savings = answer.savings

@@ -19,10 +19,9 @@ from planner.units import GB, TERA, format_count, format_days, format_energy, fo
 
 def _decimal(num_bytes: float) -> str:
     """Bytes as storage is sold: 5.68 TB, 9 GB."""
-    for unit, size in (("PB", 1e15), ("TB", TERA), ("GB", GB), ("MB", 1e6)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.3g} {unit}"
-    return f"{num_bytes / 1e3:.3g} kB"
+    units = (("PB", 1e15), ("TB", TERA), ("GB", GB), ("MB", 1e6))
+    unit, size = next((each for each in units if num_bytes >= each[1]), ("kB", 1e3))
+    return f"{num_bytes / size:.3g} {unit}"
 
 
 def _rows(job: Job) -> dict[str, str]:

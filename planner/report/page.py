@@ -74,21 +74,19 @@ def describe(
     points = (answer.frontier or answer.ladder) if answer else ()
     proved = answer is not None and answer.proved_optimal
     by_gpus = sorted(points, key=lambda each: -each.strategy.num_gpus)
-    others = list[Plan]()
-    if answer:
-        for each in filter(None, (*answer.plans, answer.fastest)):
-            if differences(strategy, each.strategy) or each.framework != plan.framework:
-                others.append(each)
+    others = [
+        each
+        for each in ((*answer.plans, answer.fastest) if answer else ())
+        if each and (differences(strategy, each.strategy) or each.framework != plan.framework)
+    ]
     stages = []
     for stage, peak in enumerate(estimate.memory.stage_peak_bytes):
         layers, verdict = strategy.layers_per_stage[stage], estimate.memory.verdict_at(peak)
         sizes = (f"{peak / GIB:,.2f}", f"{(hbm_bytes - peak) / GIB:,.2f}")
         stages.append((str(stage), str(layers), *sizes, verdict))
     nearby = evidence_line(context, evidence(context, strategy))
-    sentences = {}
-    for name in estimate.time:
-        if item := item_of(f"time.{name}"):
-            sentences[item.address] = summary_of(item)
+    named = filter(None, (item_of(f"time.{name}") for name in estimate.time))
+    sentences = {item.address: summary_of(item) for item in named}
     return {
         "title": f"{context.model.name} on {context.cluster.name}: plan",
         "headline": (

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -24,7 +23,7 @@ from planner.check.result import Figures
 from planner.limits import one_line
 from planner.report.table import Column, Part, Table, show, whole
 from planner.report.tables import plans_table
-from planner.report.words import inputs_line
+from planner.report.words import inputs_line, runs_text
 from planner.search.near import MOST_CHANGES
 from planner.search.space.legality import LAYERS, Violation
 from planner.spec.strategy import POLICIES, Strategy
@@ -206,9 +205,7 @@ def _shown(value: Value) -> str:
         return str(value)
     if len(value) <= 8:
         return ", ".join(map(str, value)) or "none"
-    # Of more stages runs of equal numbers of layers: ``7, 14 x 8, 7``.
-    runs = [(one, len(list(run))) for one, run in groupby(value)]
-    return ", ".join(f"{length} x {one}" if length > 1 else str(one) for one, length in runs)
+    return runs_text(value)
 
 
 def _wrong(made: FixedFile) -> Iterator[Part]:

@@ -81,12 +81,10 @@ def print_sizing(
 def _shown_sizes(sizing: Sizing, marked: Mapping[int, Plan]) -> list[Plan]:
     """The marked sizes, those 1, 2 and 4 places beside them, and both ends."""
     sizes = [marked.get(size.num_gpus, size) for size in sizing.sizes]
-    places = {0, len(sizes) - 1}
-    steps = (-4, -2, -1, 0, 1, 2, 4)
-    for place, size in enumerate(sizes):
-        if size.num_gpus in marked:
-            places |= {place + step for step in steps}
-    return [sizes[place] for place in sorted(places) if 0 <= place < len(sizes)]
+    named = [place for place, size in enumerate(sizes) if size.num_gpus in marked]
+    beside = {place + step for place in named for step in (-4, -2, -1, 0, 1, 2, 4)}
+    places = sorted({0, len(sizes) - 1} | beside)
+    return [sizes[place] for place in places if 0 <= place < len(sizes)]
 
 
 def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:

@@ -50,12 +50,12 @@ CSV_COLUMNS = (
 
 def telling_axes(plans: Sequence[Plan]) -> list[str]:
     """dp, tp, pp, and of the others those in which plans differ."""
-    found = []
-    for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES)):
-        degrees = {plan.strategy.degrees.get(axis, 1) for plan in plans}
-        if axis in ("dp", "tp", "pp") or len(degrees) > 1:
-            found.append(axis)
-    return found
+    return [
+        axis
+        for axis in dict.fromkeys((*GPU_DEGREES, *SHOWN_DEGREES))
+        if axis in ("dp", "tp", "pp")
+        or len({plan.strategy.degrees.get(axis, 1) for plan in plans}) > 1
+    ]
 
 
 def memory_saved_by(strategy: Strategy) -> str:
@@ -106,9 +106,6 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
             return "-"
         return "on" if plan.strategy.sequence_parallel else "off"
 
-    def degree_column(axis: str) -> Column[Plan]:
-        return Column(axis, lambda plan: str(getattr(plan.strategy, axis)))
-
     decisions: list[Column[Plan]] = [
         Column("sequence\nparallel", sequence_parallel),
         Column("schedule", "strategy.schedule", right=False),
@@ -124,7 +121,7 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
             wraps=True,
         ),
     ]
-    axes = map(degree_column, telling_axes(plans))
+    axes = (Column[Plan](axis, f"strategy.{axis}") for axis in telling_axes(plans))
     return [*differing(MACHINES, plans), *axes, *differing(decisions, plans)]
 
 
@@ -243,11 +240,14 @@ def frontier_table(
     if marked:
         columns.insert(0, Column("", lambda p: ">" if p.num_gpus in marked else ""))
     if not limits.is_empty:
-
-        def misses(plan: Plan) -> str:
-            return missed_text(plan, limits, bare=True) or "-"
-
-        columns.append(Column("misses by", misses, right=False, wraps=True))
+        columns.append(
+            Column(
+                "misses by",
+                lambda p: missed_text(p, limits, bare=True) or "-",
+                right=False,
+                wraps=True,
+            )
+        )
     return Table(plans, columns)
 
 
@@ -259,7 +259,8 @@ def rows(answer: Answer) -> Iterator[dict[str, Any]]:
             row = PlanRow.of(plan)
             known = vars(row.strategy) | vars(row.memory) | vars(row)
             known |= {"table": table, "rank": rank}
-            for name, value in known.items():
-                if isinstance(value, list):
-                    known[name] = " ".join(map(str, value))
-            yield {name: known[name] for name in CSV_COLUMNS}
+            told = ((name, known[name]) for name in CSV_COLUMNS)
+            yield {
+                name: " ".join(map(str, value)) if isinstance(value, list) else value
+                for name, value in told
+            }

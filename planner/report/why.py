@@ -194,6 +194,6 @@ def _times(both: Comparison) -> Iterator[Part]:
 
 
 def _sum(name: str, items: Sequence[ItemDifference]) -> ItemDifference:
-    asked_s = sum(item.asked_s for item in items)
-    best_s = sum(item.best_s for item in items)
-    return ItemDifference.of(name, asked_s, best_s)
+    return ItemDifference.of(
+        name, sum(item.asked_s for item in items), sum(item.best_s for item in items)
+    )

@@ -122,11 +122,13 @@ def _uneven(strategy: Strategy) -> str:
     is_even = len(set(layers)) == 1
     if is_even or layers == regular_layers(sum(layers), strategy.pp, strategy.vpp):
         return ""
-    listed = []
-    for size, same in groupby(layers):
-        count = len(list(same))
-        listed.append(f"{count} x {size}" if count > 1 else str(size))
-    return f"stages of {', '.join(listed)} layers"
+    return f"stages of {runs_text(layers)} layers"
+
+
+def runs_text(values: Iterable[object]) -> str:
+    """Runs of equal values: ``7, 14 x 8, 7``."""
+    runs = ((value, len(list(same))) for value, same in groupby(values))
+    return ", ".join(f"{count} x {value}" if count > 1 else str(value) for value, count in runs)
 
 
 def run_line(plan: Plan, *, of_gpus: int, names_framework: bool) -> str:

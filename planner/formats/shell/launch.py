@@ -195,11 +195,13 @@ def launches_in(
     script = read_script(source)
 
     def launches(commands: Iterable[Command]) -> Iterator[Launch]:
-        for command in starts(commands):
-            yield (
+        return (
+            (
                 replace(command, environment={**script.environment, **command.environment}),
                 options(command.words),
             )
+            for command in starts(commands)
+        )
 
     found = list(launches(script.commands))
     if not any(map(weight, found)):

@@ -92,16 +92,13 @@ def in_one_piece(spans: Iterable[Span]) -> Span | None:
 
 def split(chars: Iterable[Char]) -> Chars:
     """The characters without blanks, None in place of these."""
-    for each in chars:
-        if each.text:
-            yield None if each.is_known and each.text.isspace() else each
+    return (None if each.is_known and each.text.isspace() else each for each in chars if each.text)
 
 
 def gathered(chars: Chars) -> Iterator[tuple[Char, ...]]:
     """The characters of each word of those that None separates."""
-    for is_gap, run in groupby(chars, key=lambda each: each is None):
-        if not is_gap:
-            yield tuple(each for each in run if each)
+    runs = groupby(chars, key=lambda each: each is None)
+    return (tuple(filter(None, run)) for is_gap, run in runs if not is_gap)
 
 
 def split_words(word: Word) -> tuple[Word, ...]:
