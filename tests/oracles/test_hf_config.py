@@ -31,6 +31,7 @@ CASES = [
     for index, given in enumerate(variants)
 ]
 OF_NO_CONFIG_CLASS = {
+    "compress_ratios": "as published files say layer_types",
     "hybrid_override_pattern": "as NVIDIA's files say layers_block_type",
     "head_dim": "read by getattr, or a property",
     "hidden_act": "Gemma 2 and 3 have hidden_activation",

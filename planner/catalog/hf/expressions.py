@@ -59,24 +59,21 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 Kinds = tuple[str, ...]  # kind of attention per layer
 
 
-def every_nth_full(num_layers: int, step: int) -> Kinds:
+def every_nth_full(num_layers: int, step: int, one_of_them: int = -1) -> Kinds:
     """Return the kinds of layers of which every ``step``-th sees the whole sequence; 0: none."""
     return tuple(
-        FULL if step and (index + 1) % step == 0 else SLIDING for index in range(num_layers)
+        FULL if step and (index - one_of_them) % step == 0 else SLIDING
+        for index in range(num_layers)
     )
 
 
-_PARTS = {"moe": "E", "mlp": "-", "linear_attention": "M", "mamba": "M"}
+def letters(kinds: Sequence[str | int], words: str, other: str, most: int | None = None) -> str:
+    """Return letters of kinds of layers, by words such as ``moe=E``; of further kinds ``other``.
 
-
-def pair_letters(kinds: Sequence[str]) -> str:
-    """Return a layer pattern of layers with a feed-forward part: attention or a linear mixer."""
-    return "".join("F" if kind in (FULL, "attention") else "L" for kind in kinds)
-
-
-def part_letters(kinds: Sequence[str]) -> str:
-    """Return a layer pattern of layers that have one part each."""
-    return "".join(_PARTS.get(kind, "*") for kind in kinds)
+    ``most``: so many of the first layers.
+    """
+    known = dict(word.split("=") for word in words.split())
+    return "".join(known.get(str(kind), other) for kind in kinds[:most])
 
 
 def full_within(first: int, end: int, kinds: Kinds) -> Kinds:
@@ -100,9 +97,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "layer_step": layer_step,
     "leading_dense": leading_dense,
     "len": len,
+    "letters": letters,
     "mixed_layers": mixed_layers,
-    "pair_letters": pair_letters,
-    "part_letters": part_letters,
     "side": side,
 }
 

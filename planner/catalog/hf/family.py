@@ -68,6 +68,7 @@ KINDS: Mapping[str, Any] = {
     ],
     "text": Annotated[str, Field(max_length=10_000)],
     "width": Width,
+    "width or auto": Width | Literal["auto"],
     "words": Annotated[tuple[str, ...], Field(strict=False, max_length=10_000)],
 }
 _OR_NULL = " or null"
