@@ -24,6 +24,7 @@ from planner.query.from_file import (
     UnrecognisedError,
     format_of,
     job_of,
+    model_of,
     named,
     read_for,
     source_of,
@@ -113,11 +114,12 @@ def _check_config(source: SourceText, request: Request) -> FileResult:
     kind = format_of(source, request.framework)
     reading = read_for(kind, kind.read(source), request)
     job = job_of(request, reading)
+    model = model_of(request, reading)
     result = FileResult(
         path=source.path,
         format=kind.name,
         framework=kind.framework_of(reading),
-        model=job.model.name if job and not request.model else request.model or "",
+        model=request.model or (model.name if model else ""),
         cluster=request.cluster or "",
         findings=reading.findings,
     )
@@ -159,7 +161,8 @@ def _linted(
     kind: Format, reading: ParsedConfig, request: Request
 ) -> tuple[int, tuple[Finding, ...]]:
     """Return the number of GPUs, if that is known, and findings that hold for any model."""
-    model, cluster = named(request)
+    model = model_of(request, reading)
+    _, cluster = named(request)
     cases = lint_cases(
         reading,
         num_gpus=request.num_gpus,
@@ -179,7 +182,8 @@ def _linted(
     if reading.unpriced:
         rule, message = "job.unpriced", f"{reading.unpriced}; memory and time are not checked"
     else:
-        missing = [f"--{name}" for name in ("model", "cluster") if getattr(request, name) is None]
+        known = {"--model": model, "--cluster": cluster}
+        missing = [name for name, each in known.items() if each is None]
         rule = "job.unknown"
         message = (
             "keys, types and contradictions are checked; memory, network and time are not: "

@@ -107,13 +107,18 @@ def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
     return model, cluster
 
 
+def model_of(request: Request, reading: ParsedConfig) -> ModelSpec | None:
+    """The model that a request names, else the file's own; raises InputError."""
+    return named(request)[0] or (reading.own_model.spec if reading.own_model else None)
+
+
 def job_of(request: Request, reading: ParsedConfig) -> Job | None:
     """The job, its model the file's own where none is named; None without model or cluster.
 
     Adapters are trained where a file beside says so; InputError where that is unsound.
     """
-    model, cluster = named(request)
-    model = model or (reading.own_model.spec if reading.own_model else None)
+    model = model_of(request, reading)
+    _, cluster = named(request)
     if model is None or cluster is None:
         return None
     beside, training = Path(reading.path).parent / FILE, reading.training
@@ -199,7 +204,7 @@ def needed_job(request: Request, reading: ParsedConfig) -> Job:
 def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedConfig:
     """The reading with what the request says of its launch, its model and its script."""
     reading = kind.launched(with_model(reading), request.environment)
-    if model := named(request)[0]:
+    if model := model_of(request, reading):
         reading = kind.of_model(reading, model)
     left_open = dict(reading.left_open)
     # Of what the file leaves open, what is assumed.

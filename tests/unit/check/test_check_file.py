@@ -157,6 +157,17 @@ def test_a_file_without_model_or_cluster_is_linted_and_asks_for_them(check_demo:
     assert exit_code([result]) == 0
 
 
+def test_a_file_without_a_cluster_is_linted_for_the_model_that_it_names(tmp_path: Path) -> None:
+    run = "NPROC_PER_NODE=8 megatron sft --model zai-org/GLM-4.5-Air --dataset d"
+    script = tmp_path / "run.sh"
+    script.write_text(f"{run} --pipeline_model_parallel_size 4\n")
+    result = check_file(str(script), Request())
+    assert result.model == "glm-4.5-air"
+    found = {each.rule: each.message for each in result.findings}
+    assert "must divide 46 layers" in found["megatron.pp_divides_layers"]
+    assert ": --cluster says for what job" in found["job.unknown"]
+
+
 @pytest.mark.parametrize(
     "request_of",
     [{"model": "llama9"}, {"cluster": "2xdgx-z9"}, {"framework": "demi"}, {"model": "m" * 5000}],
