@@ -239,8 +239,7 @@ def _own_errors(points: Sequence[Point], before: Array, after: Array) -> Iterato
     """The model's error on each file, by kind; ``before``, ``after``: logarithms by point."""
     rows: dict[tuple[str, str], list[int]] = {}
     for at, point in enumerate(points):
-        key = (point.place.path, point.kind)
-        rows.setdefault(key, []).append(at)
+        rows.setdefault((point.place.path, point.kind), []).append(at)
     for (path, kind), mine in rows.items():
         errors = [np.abs(np.expm1(each[mine])) for each in (before, after)]
         first, last = (float(np.mean(each)) for each in errors)

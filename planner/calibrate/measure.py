@@ -181,8 +181,7 @@ def timed(task: Task, action: Action, world: World) -> list[float]:
     # allocates and compiles: not counted
     _once(task, action, world, 1)
     # as many on every rank, by the second trial of the slowest
-    trials = world.gathered(_once(task, action, world, 1))
-    first_s = max(*trials, 1e-9)
+    first_s = max(*world.gathered(_once(task, action, world, 1)), 1e-9)
     # a device takes some thousand launches before the host has to wait for it
     inner = int(min(max(LEAST_S / first_s, 1.0), 1000))
     fewest, most = REPEATS
@@ -257,8 +256,7 @@ def all_tasks(world: World) -> Iterator[Task]:
     # a kernel of 64 elements does next to nothing
     yield Task("launch", lambda: partial(torch.zeros(64, device=world.device).add_, 1.0))
     # outer and inner side of a weight over the hidden size: projections, the two of an MLP
-    times = ((1, 1), (4, 1), (1, 4))
-    widened = product(TOKENS, HIDDEN, times)
+    widened = product(TOKENS, HIDDEN, ((1, 1), (4, 1), (1, 4)))
     shapes = {usual: [(m, outer * h, inner * h) for m, h, (outer, inner) in widened]}
     # precisions but the usual one only say their peak: squares are enough
     shapes |= {dtype: [(side, side, side) for side in SQUARES] for dtype in others}
@@ -333,8 +331,7 @@ def _product(world: World, kind: torch.dtype, m: int, n: int, k: int) -> Action:
 
 def _attention(world: World, kind: torch.dtype, what: What, **sizes: int) -> Action:
     """Causal attention, one pass; ``sizes`` are batch, heads, seq_len and head_dim."""
-    shape = tuple(sizes.values())
-    *qkv, gradient = _random(world, kind, *[shape] * 4)
+    *qkv, gradient = _random(world, kind, *[tuple(sizes.values())] * 4)
     forward = partial(functional.scaled_dot_product_attention, *qkv, is_causal=True)
     if what == "attention_forward":
         return forward
@@ -376,8 +373,7 @@ def _collective(
     world: World, kind: What, size: int, group: distributed.ProcessGroup, num_bytes: int
 ) -> Action:
     """One collective of the first ``size`` ranks; the others do nothing."""
-    length = max(num_bytes // size // 4, 1)
-    part = torch.zeros(length, device=world.device)
+    part = torch.zeros(max(num_bytes // size // 4, 1), device=world.device)
     whole = part.new_zeros(len(part) * size)
     received = torch.empty_like(whole)
     # newer names of the two where torch has them: the older ones warn there

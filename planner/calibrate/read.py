@@ -70,8 +70,7 @@ def points_of(
     text = read_text(path, MAX_LOG_BYTES, "replace")
     if text.startswith(FIRST_LINE):
         return tuple(table_points(path, read_table(path, text), cluster))
-    first_line = text.partition("\n")[0]
-    columns = {name.strip().lower() for name in first_line.split(",")}
+    columns = {name.strip().lower() for name in text.partition("\n")[0].split(",")}
     if _HEADER.search(text):
         read = _nccl_points
     elif columns >= set(PRODUCT):

@@ -242,8 +242,7 @@ def _gpus(gres: str, key: str, problems: Problems) -> dict[str, int]:
     for entry in (part.strip() for part in re.split(r",(?![^(]*\))", gres)):
         if entry.split(":")[0] != "gpu":
             continue
-        form = r"gpu(?::([^:,()=]+))?:([0-9]{1,5})(?:\([^)]*\))?"
-        match = re.fullmatch(form, entry)
+        match = re.fullmatch(r"gpu(?::([^:,()=]+))?:([0-9]{1,5})(?:\([^)]*\))?", entry)
         if match is None:
             problems.add(key, f"must be gpu:KIND:COUNT; given {brief(gres)}")
             return {}

@@ -266,8 +266,7 @@ def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "Versus
     from planner.report.sizing_words import unmet_limits
 
     others = ((text, otherwise(query, text)) for text in texts)
-    queries = [("", query), *others]
-    asked = [(label, resolve(each)) for label, each in queries]
+    asked = [(label, resolve(each)) for label, each in [("", query), *others]]
     sides, errors = list[Side](), list[NothingFitsError]()
     for label, resolved in asked:
         try:

@@ -283,7 +283,6 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
                 group = groups.get((node.axis, rank), ())
                 values = _attributes(node, rank, peer, group, numbers.get(group))
                 # Of a rank's own is field 10 of a node.
-                own = _encoded(10, (("is_cpu_op", False), *values))
-                data += _delimited(part + own)
+                data += _delimited(part + _encoded(10, (("is_cpu_op", False), *values)))
             files.append(BinaryFile(name=f"{PREFIX}.{rank}.et", data=bytes(data)))
     return tuple(files)

@@ -132,8 +132,7 @@ def emit_document(
 def _code(text: str) -> str:
     """A Markdown code span that holds any text, on one line."""
     text = printable(text).replace("\n", "\\n").replace("\t", "\\t")
-    runs = re.findall("`+", text)
-    ticks = "`" * (1 + max(map(len, runs), default=0))
+    ticks = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     blank = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{ticks}{blank}{text}{blank}{ticks}"
 

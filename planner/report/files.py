@@ -157,8 +157,7 @@ def write_folder(
     """
     names = [file.name for file in files]
     found = folder.glob(replaces) if replaces and folder.is_dir() else ()
-    present = {path.name for path in found if path.is_file()}
-    gone = sorted(present - set(names))
+    gone = sorted({path.name for path in found if path.is_file()} - set(names))
     check_targets(folder, [*names, *gone], force=force)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     work = None

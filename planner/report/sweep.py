@@ -146,8 +146,7 @@ def show_rows(shown: Winners) -> list[dict[str, Any]]:
 def render_show_csv(shown: Winners) -> str:
     """Return the rows as CSV with a header."""
     rows = show_rows(shown)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return csv_text(rows, list(names))
+    return csv_text(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
 def show_document(shown: Winners) -> Any:  # noqa: ANN401 - a row

@@ -92,8 +92,7 @@ def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:
         for each in slices:
             yield from (event for event in _slice_events(rank, each) if event["dur"])
         # Numbers of one length: viewers sort counters by their names.
-        digits = len(str(len(stages) - 1))
-        yield from _counters(found.curves[stage], digits=digits)
+        yield from _counters(found.curves[stage], digits=len(str(len(stages) - 1)))
 
 
 def render_trace(plan: Plan, found: Iteration) -> str:

@@ -124,8 +124,7 @@ def _refused(
     if unlike:
         lines = Lines(source.text)
         here = lines.at(chosen[0].start)
-        numbers = sorted(set(map(lines.at, unlike)))
-        others = ", ".join(map(str, numbers))
+        others = ", ".join(map(str, sorted(set(map(lines.at, unlike)))))
         starts = f"line {others} starts the program of line {here} too"
         how = "with other decisions or processes"
         return f"{starts}, {how}; to repair line {here}, write there {by_hand}"

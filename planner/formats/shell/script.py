@@ -79,8 +79,7 @@ class Script(Expander):
                 start, end = self.span(node)
                 self.outer += split_words(Word(self.source[start:end]))
         for option, word in launcher_values(self.outer):
-            for name in SLURM_VARIABLES.get(option, ()):
-                self.values[name] = (word,)
+            self.values |= dict.fromkeys(SLURM_VARIABLES.get(option, ()), (word,))
         self._run(root)
 
     def _run(self, node: "Node") -> None:
@@ -171,8 +170,7 @@ class Script(Expander):
             self.assigned = {}
             self._run_each(body)
             ends.append({name: self.values.get(name) for name in self.assigned})
-            for name in self.assigned:
-                self.values[name] = before.get(name)
+            self.values |= {name: before.get(name) for name in self.assigned}
             changed |= self.assigned
             if is_met:
                 ends = ends[1:]
@@ -236,10 +234,11 @@ class Script(Expander):
         """A command with what stands behind its redirections, and what is nested in it."""
         # So many characters for a command: functions that run each other end.
         self.budget.spend(100)
-        own = {}
-        for each in body.children:
-            if each.type == "variable_assignment" and (value := self._assigned(each)):
-                own[self.written(each.children[0])] = value[0]
+        own = {
+            self.written(each.children[0]): value[0]
+            for each in body.children
+            if each.type == "variable_assignment" and (value := self._assigned(each))
+        }
         pieces = list(self._pieces(node))
         words = tuple(word for each in pieces for word in self.words(each))
         if words:
