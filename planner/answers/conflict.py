@@ -50,14 +50,13 @@ class Limits:
 
     def can_hold(self, kept: Collection[str]) -> bool:
         """Return True if some layout keeps the limits named."""
-        sizes = (with_nodes(self.context, number) for number in more_nodes(self.context))
-        for context in (self.context,) if GPUS in kept else sizes:
-            for name, lift in WITHOUT.items():
-                context = context if name in kept else lift(context)
-            case = Case(contexts=(context,), narrowing=self._kept(context, kept))
-            if fits(case, self.deadline) is not None:
-                return True
-        return False
+        context = self.context
+        if GPUS not in kept:  # a larger cluster holds the layouts of every smaller one
+            context = with_nodes(context, more_nodes(context)[-1])
+        for name, lift in WITHOUT.items():
+            context = context if name in kept else lift(context)
+        case = Case(contexts=(context,), narrowing=self._kept(context, kept))
+        return fits(case, self.deadline) is not None
 
     def _kept(self, context: Context, kept: Collection[str]) -> Narrowing:
         """The narrowing of the options kept; the space holds all that the others fix and lift."""

@@ -98,21 +98,18 @@ class _Walk:
         return None if decided is None else (decided, True)
 
     def opened(self, shapes: Index) -> Found | list[int]:
-        """Open shapes in order, more and more at once: a layout, or the rows left open."""
+        """Open shapes in order: a layout, or the rows left open."""
         unsure = list[int]()
-        start = 0
-        number, most = 16, 128  # opened at once; doubled up to the most
+        size = 64  # opened at once
         limits = np.full(len(self.candidates.gpus), np.inf)
-        while start < len(shapes):
+        for part in np.split(shapes, range(size, len(shapes), size)):
             self._check()
             first = len(self.candidates.lower_s)
-            self.exploration.open(shapes[start : start + number], limits)
+            self.exploration.open(part, limits)
             found = self.refined(np.arange(first, len(self.candidates.lower_s)))
             if isinstance(found, Found):
                 return found
             unsure += found
-            start = start + number
-            number = min(2 * number, most)
         return unsure
 
     def refined(self, rows: Index) -> Found | list[int]:

@@ -36,13 +36,13 @@ def least_first(own: Array, rows: Index, number: int) -> Index:
     return rows[np.argsort(own, kind="stable")]
 
 
-def top_k(exploration: Exploration, group: int, k: int, limit_s: float = float("inf")) -> Best:
-    """The k fastest strategies (of different layouts) of a group of one GPU count, below a limit.
+def top_k(exploration: Exploration, group: int, k: int) -> Best:
+    """The k fastest strategies (of different layouts) of a group of one GPU count.
 
     Ties are broken by the order of enumeration.
     """
     every = np.arange(len(exploration.shapes.gpus))
-    field = Field(weight=np.ones(len(every)), within=every == group, limit_s=limit_s)
+    field = Field(weight=np.ones(len(every)), within=every == group)
     return least_value(exploration, k, field)
 
 

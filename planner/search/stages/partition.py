@@ -105,7 +105,6 @@ class _Sweep:
         """Try all tails under one slowest stage; False when the sweep may go no further."""
         fast = self.possible & (self.table.seconds <= slowest_s)
         tails = _ascending(self.table, self.programme.num_layers, self.table.tail_s, fast)
-        is_exact = False
         rounding = 1e-12  # relative, of sums of stage times
         for tail in tails.tolist():
             if self._is_beaten(slowest_s, least_s, tail):
@@ -120,11 +119,6 @@ class _Sweep:
                 self.best = Partition(columns=columns, seconds=seconds, is_optimal=False)
             if total_s <= least_s * (1.0 + rounding):
                 return True
-            if not is_exact and tail < tails[-1]:
-                least_s, _ = self.programme.least_total(fast)
-                is_exact = True
-                if total_s <= least_s * (1.0 + rounding):
-                    return True
         return True
 
 
