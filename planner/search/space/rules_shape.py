@@ -40,10 +40,18 @@ def adapters_can_be_split(context: Context, columns: Columns) -> Clauses:
 
 @rule("tp", allowed=_HEADS)
 def tp_divides_heads(context: Context, columns: Columns) -> Clauses:
-    """Attention heads are split whole over tensor-parallel ranks."""
-    attentions = (context.model, context.model.with_attention("S"))
-    says = "tp {{tp}} does not divide {} heads"
-    return {says.format(own.num_heads): own.num_heads % columns["tp"] == 0 for own in attentions}
+    """Attention heads are split whole over tensor-parallel ranks, and groups of their outputs.
+
+    Groups: DeepSeek-V4, transformers modeling_deepseek_v4.py DeepseekV4GroupedLinear.
+    """
+    model = context.model
+    split = {f"{own.num_heads} heads": own.num_heads for own in (model, model.with_attention("S"))}
+    if model.mla and model.mla.output_groups:
+        split[f"{model.mla.output_groups} groups of outputs"] = model.mla.output_groups
+    return {
+        f"tp {{tp}} does not divide {what}": number % columns["tp"] == 0
+        for what, number in split.items()
+    }
 
 
 @rule("tp", allowed=_HEADS)

@@ -435,6 +435,7 @@ BY_HAND: tuple[tuple[str, Where, Where, str], ...] = (
     ("tp_divides_mixer_heads", NEMOTRON, {"tp": [1, 8, 16]}, "++-"),
     ("tp_divides_mixer_heads", {"model": "granite-4.0-h-tiny"}, {"tp": [1, 2]}, "+-"),
     ("tp_divides_mixer_heads", {}, {"tp": [1, 64]}, "++"),
+    ("tp_divides_heads", {"model": "deepseek-v4-flash"}, {"tp": [1, 8, 16]}, "++-"),
     # 16 key heads; 64 heads of values.
     ("cp_divides_mixer_heads", {"model": "qwen3.5-27b"}, HEADS, "++--"),
     ("cp_divides_mixer_heads", NEMOTRON, HEADS, "+++-"),
