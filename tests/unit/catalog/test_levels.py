@@ -1,26 +1,13 @@
 """Network levels in hwdb and in cluster files, and machines by name."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from planner.catalog import hwdb_dir
 from planner.catalog.clusters import load_cluster
-from planner.catalog.figures import validate
 from planner.catalog.hardware import list_names
-from planner.catalog.hardware_file import FabricFile, NodeFile
-from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import ClusterSpec
-
-
-def problems_of(error: InputError) -> dict[str, str]:
-    return {problem.key: problem.message for problem in error.problems}
-
-
-def raw_of(kind: str, name: str) -> dict[str, Any]:
-    return load_yaml(hwdb_dir() / kind / f"{name}.yaml")
 
 
 def from_file(folder: Path, text: str) -> ClusterSpec:
@@ -86,40 +73,3 @@ def test_a_cluster_file_gives_levels(tmp_path: Path) -> None:
     assert leaf.reduces_in_network
     assert not spine.reduces_in_network
     assert "given: network level leaf" in map(str, cluster.assumptions)
-
-
-def test_levels_of_a_fabric_file_follow_the_same_rules() -> None:
-    raw = raw_of("fabrics", "ib-ndr-superpod")
-    del raw["levels"][0]["num_nodes"]
-    with pytest.raises(InputError) as caught:
-        validate(FabricFile, raw, "mine.yaml")
-    assert problems_of(caught.value)["levels.0.num_nodes"].startswith("is missing")
-
-
-@pytest.mark.parametrize(
-    ("topology", "dims", "wrong"),
-    [
-        ("torus_3d", None, "is missing; a torus_3d needs the members along each dimension"),
-        ("torus_3d", [64, 64], "a torus_3d has 3 dimensions; given [64, 64]"),
-        ("torus_2d", [16, 16], "must multiply to domain_accelerators = 4096; given [16, 16]"),
-        ("switch", [64, 64], "does not go with topology switch"),
-    ],
-)
-def test_dimensions_go_with_the_topology(topology: str, dims: list[int] | None, wrong: str) -> None:
-    raw = raw_of("nodes", "tpu-v4-host")
-    raw["scale_up"]["topology"] = topology
-    raw["scale_up"]["dims"] = {"value": dims, "basis": "read", "source": "scaling-book"}
-    if dims is None:
-        del raw["scale_up"]["dims"]
-    with pytest.raises(InputError) as caught:
-        validate(NodeFile, raw, "mine.yaml")
-    assert problems_of(caught.value)["scale_up.dims"].startswith(wrong)
-
-
-def test_packages_divide_the_domain() -> None:
-    raw = raw_of("nodes", "frontier-node")
-    raw["package"]["accelerators"]["value"] = 3
-    with pytest.raises(InputError) as caught:
-        validate(NodeFile, raw, "mine.yaml")
-    wrong = problems_of(caught.value)["package.accelerators"]
-    assert wrong == "must divide domain_accelerators = 8; given 3"
