@@ -35,7 +35,7 @@ def problems_of(path: Path) -> dict[str, str]:
 def comparable(model: ModelSpec) -> ModelSpec:
     """Without names, the words for activations, and what the catalog counts or leaves unsaid."""
     moe = replace(model.moe, router_bias=False) if model.moe else None
-    model = replace(model, rotary_base=0.0, rotary_factor=1.0, norm_eps=0.0)
+    model = replace(model, rotary_base=0.0, rotary_share=1.0, rotary_factor=1.0, norm_eps=0.0)
     return replace(model, name="", family="", activation="", moe=moe, embedding_norm=False)
 
 
@@ -47,8 +47,9 @@ def test_published_config_is_the_model_of_the_catalog(path: Path) -> None:
 def test_published_configs_cover_the_families() -> None:
     kinds = {json.loads(path.read_text())["model_type"] for path in PUBLISHED}
     others = (
-        "arcee deepseek_v32 ernie4_5_moe glm glm4 glm_moe_dsa gpt_bigcode granite minimax_m2 "
-        "ministral3 mistral4 olmo3 qwen2_moe roberta seed_oss smollm3 starcoder2 xlm-roberta"
+        "arcee deepseek_v32 deepseek_v4 ernie4_5_moe glm glm4 glm_moe_dsa gpt_bigcode granite "
+        "minimax_m2 minimax_m3_vl_text ministral3 mistral4 olmo3 qwen2_moe "
+        "roberta seed_oss smollm3 starcoder2 xlm-roberta"
     )
     assert set(families()) - kinds == set(others.split())
 
@@ -76,7 +77,9 @@ def test_name_of_the_catalog_comes_before_a_folder(
     assert load_model("mine").family == load_model("./gpt2-small").family == "llama"
 
 
-@pytest.mark.parametrize("kind", sorted(set(families()) - {"deepseek_v2", "nemotron_h"}))
+@pytest.mark.parametrize(
+    "kind", sorted(set(families()) - {"deepseek_v2", "deepseek_v4", "nemotron_h"})
+)
 def test_model_type_alone_takes_every_default(tmp_path: Path, kind: str) -> None:
     assert load_model(written(tmp_path, model_type=kind)).family == kind
 
