@@ -54,7 +54,7 @@ MARKERS: dict[str, dict[str, Callable[[], str]]] = {
     "formats/megatron.md": rules_in_short("megatron", "megatron-swift", "bridge"),
     "formats/torchtitan.md": rules_in_short("torchtitan"),
     "formats/hugging-face.md": rules_in_short(
-        "accelerate", "trainer", "llamafactory", "axolotl", "trl", "ms-swift"
+        "accelerate", "trainer", "llamafactory", "llamafactory-v1", "axolotl", "trl", "ms-swift"
     ),
     "how-it-works/formulas.md": {"formulas": formulas_in_short},
     "how-it-works/kernels.md": {

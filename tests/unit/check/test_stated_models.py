@@ -212,7 +212,6 @@ def test_without_a_model_contradictions_are_found_and_memory_is_not_looked_at(ch
         ('{"pipe-parallel-size": 1, "train_micro_batch_size_per_gpu": 4}', "GPT-NeoX"),
         ("trainer:\n  devices: 8\nmodel:\n  micro_batch_size: 1\n", "NeMo 1.x"),
         ("trainer:\n  num_nodes: 1\nmodel:\n  sample_rate: 16000\n", "NeMo 1.x"),
-        ("model: a/b\ntrain_dataset: c\n", "LLaMA-Factory 1.0"),
         (
             "language_model:\n  num_layers: 2\nmodel_parallel:\n  bf16: true\n",
             "Megatron-LM in YAML",
