@@ -233,8 +233,7 @@ class Job:
         context = self.plan.context
         training = context.traits.training
         if training.is_frozen:
-            joined = context.traits.kernels.joined_ops(context.model.family)
-            return adapter_params(context.model, training, joined)
+            return adapter_params(context.model, training, context.traits.kernels)
         return count_parameters(context.model)
 
     @cached_property

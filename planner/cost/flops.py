@@ -1,6 +1,6 @@
 """Model FLOPs: the numerator of MFU, and the peak it is divided by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.layers.attention import latent_keys, mean_keys
@@ -83,7 +83,9 @@ def model_flops_per_iteration(
     head_share = 1.0 if "head" in traits.training.targets else frozen_share
     products = head_share * head + frozen_share * job.mtp_layers * (head + joined)
     seen = total = 0.0
-    groups = layer_groups(model, shape, traits)
+    # Adapters that are merged count as those beside the experts' own products.
+    kernels = replace(traits.kernels, expert_adapters="each")
+    groups = layer_groups(model, shape, replace(traits, kernels=kernels))
     num_blocks, behind = mtp_blocks(model, groups)
     further = {kind.name: job.mtp_layers * kind.num_layers for kind in behind}
     share = num_blocks / sum(kind.num_layers for kind in behind)

@@ -30,7 +30,6 @@ from planner.layers.block import (
 )
 from planner.layers.op import AXES, ZERO, LayerShape, Op, total_bytes
 from planner.layers.parameters import mtp_params
-from planner.layers.saved import stream_width
 from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
@@ -135,7 +134,7 @@ class LayerCosts(LayerPasses):
     freed_bytes: Array  # Blocks a layer's forward leaves behind, of the largest kind
     largest_logits_bytes: Array  # Bytes of the loss's tensors, one micro-batch
     logits_bytes: Array  # 16-bit logits of one micro-batch
-    dequantised_bytes: Array  # Bytes of the largest matrix that a GEMM rebuilds in 16 bits
+    dequantised_bytes: Array  # Bytes of the largest matrix that backward makes in 16 bits
     backward_bytes: Array  # Gradients alive together in a layer's backward, of the largest kind
     first: EndCosts  # Embedding
     last: EndCosts  # Final norm, vocabulary projection and loss
@@ -243,7 +242,7 @@ def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
 
     timed = timed_shape(shape, job)
     passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), setting)
-    wide = shape.element_bytes * stream_width(traits.kernels.widens_stream)
+    wide = shape.element_bytes * (1.0 + traits.kernels.widens_stream)
     boundary = shape.num_tokens * model.stream_size * wide / shape.sp
     last = head_op(model, shape, traits)
     behind = block_kinds(kinds)

@@ -16,17 +16,26 @@ from planner.formats.format import ExplainedKey, OutputFile, SourceText
 from planner.spec.training import (
     ALL_LINEAR,
     MAX_RANK,
+    TARGET_GROUPS,
     TARGETS,
     WHOLE,
     Target,
     Training,
+    in_order,
     read_targets,
 )
 from planner.spec.traits import Setting
 
 FILE = "adapter.json"
-SUFFIX = "_proj"
-_ENDS = {"embedding": "embed_tokens", "head": "lm_head"}
+# What is no module with adapters: stacked weights of experts, and what is trained whole.
+_BESIDE = {
+    "target_parameters": {
+        "expert_up": "mlp.experts.gate_up_proj",
+        "expert_down": "mlp.experts.down_proj",
+    },
+    "modules_to_save": {"embedding": "embed_tokens", "head": "lm_head"},
+}
+_OF_MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
 _NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
 
 
@@ -46,9 +55,13 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
     training = context.traits.training
     if not training.is_frozen:
         return ()
-    inside = tuple(target for target in training.targets if target in TARGETS)
-    names = [f"{target}{SUFFIX}" for target in inside]
-    ends = [_ENDS[target] for target in training.targets if target not in inside]
+    own = _OF_MIXTRAL if context.model.family in ("mixtral", "minimax-m2") else {}
+    inside = [target for target in training.targets if target in TARGETS]
+    names = [own.get(target, f"{target}_proj") for target in inside]
+    beside = {
+        key: [known[target] for target in training.targets if target in known]
+        for key, known in _BESIDE.items()
+    }
     content: dict[str, Any] = {
         "lora": {
             "task_type": "CAUSAL_LM",
@@ -56,8 +69,8 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
             "lora_alpha": 2 * training.rank,
             "lora_dropout": 0.0,
             "bias": "none",
-            "target_modules": ALL_LINEAR if inside == TARGETS else names,
-            **({"modules_to_save": ends} if ends else {}),
+            "target_modules": ALL_LINEAR if "router" in inside else names,
+            **{key: named for key, named in beside.items() if named},
         }
     }
     if training.mode == "qlora":
@@ -92,9 +105,11 @@ def read_adapters(source: SourceText) -> Training:
     lora = content.get("lora")
     lora = lora if isinstance(lora, dict) else {}
     rank = lora.get("r")
-    targets, unknown = _targets(lora.get("target_modules"), TARGETS)
-    saved = lora.get("modules_to_save")
-    ends, foreign = _targets(saved, WHOLE) if saved else ((), "")
+    places = {"target_parameters": TARGET_GROUPS["experts"], "modules_to_save": WHOLE}
+    read = {key: _targets(lora[key], inside) for key, inside in places.items() if lora.get(key)}
+    modules = lora.get("target_modules")
+    if modules or "target_parameters" not in read:
+        read["target_modules"] = _targets(modules, TARGETS)
     of_rank = f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}"
     # None, or as it is written here: plans price no other quantisation.
     small = content.get("quantization")
@@ -103,11 +118,10 @@ def read_adapters(source: SourceText) -> Training:
     nf4 = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
     is_rank = type(rank) is int and 1 <= rank <= MAX_RANK
     # Arguments of LoraConfig after which more, or something else, is trained.
-    beyond = ("use_dora", "lora_bias", "target_parameters", "rank_pattern")
+    beyond = ("use_dora", "lora_bias", "rank_pattern")
     wrong = {
         "lora.r": "" if is_rank else of_rank,
-        "lora.target_modules": unknown,
-        "lora.modules_to_save": foreign,
+        **{f"lora.{key}": unknown for key, (_, unknown) in read.items()},
         **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in beyond if lora.get(key)},
         "quantization": "" if is_priced else f"plans price {nf4}; given {small!r}",
     }
@@ -118,7 +132,8 @@ def read_adapters(source: SourceText) -> Training:
     ]
     if problems:
         raise InputError(problems)
-    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=(*targets, *ends))
+    targets = in_order({target for found, _ in read.values() for target in found})
+    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=targets)
 
 
 def _targets(

@@ -1,13 +1,26 @@
 """Adapters of a model's layers: their matrices, their parameters, what is refused."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from planner.layers.op import ZERO, BothComms, Comm, Comms, Gemm, LayerShape, Op, waited_for
-from planner.layers.saved import saved_by, stream_width, widened_op
+from planner.layers.op import (
+    ONE,
+    ZERO,
+    Axis,
+    BothComms,
+    Comm,
+    Comms,
+    Gemm,
+    LayerShape,
+    Op,
+    SavedTensor,
+    kept_token_fraction,
+    waited_for,
+)
+from planner.layers.parameters import layer_counts
+from planner.layers.saved import saved_by, widened_op
 from planner.spec.cluster import Collective
 from planner.spec.items import SHAPE, item
 from planner.spec.model import ModelSpec
@@ -15,7 +28,6 @@ from planner.spec.training import (
     FROZEN_BYTES,
     QUANTISED_BYTES,
     TARGET_GROUPS,
-    TARGETS,
     WHOLE,
     Dequantisation,
     Target,
@@ -25,13 +37,9 @@ from planner.spec.training import (
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
-# Projections that an op of a layer holds.
-PLACES: dict[str, tuple[Target, ...]] = {
-    "qkv": ("q", "k", "v"),
-    "attention_output": ("o",),
-    "mlp_up": ("gate", "up"),
-    "mlp_down": ("down",),
-}
+# Products of routed experts, whose weights are one stack, and of attention.
+EXPERTS, ATTENTION = ("expert_up", "expert_down"), ("qkv", "attention_output")
+PAIR: tuple[Target, ...] = ("gate", "up")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,29 +50,37 @@ class Adapter:
     beside: str  # the op whose output its own is added to
     width: int
     out: int
-    num_sharing: int  # Adapters with the same input, itself among them
+    num_sharing: int = 1  # Adapters with the same input, itself among them
+    num_ranks: int = 1  # r over the rank that is asked for
+    num_copies: int = 1  # one for each expert, where they have their own
+    is_merged: bool = False  # its product is added to the weights, before theirs
 
 
-def target_sizes(model: ModelSpec) -> dict[Target, tuple[int, int]]:
-    """Input and output width of every projection of a layer that can have an adapter.
+def projections(model: ModelSpec) -> dict[str, dict[Target, tuple[int, int]]]:
+    """Input and output width of every projection that can have an adapter, by the op it is in.
 
-    Empty for models whose adapters are not known here (:func:`unknown_layers`), and of a
-    mixture only attention's.
+    Empty for models whose adapters are not known here (:func:`unknown_layers`).
     """
     if unknown_layers(model):
         return {}
-    hidden, ffn = model.hidden_size, model.ffn_size
-    sizes: dict[Target, tuple[int, int]] = {
-        "q": (hidden, model.query_size),
-        "k": (hidden, model.kv_size),
-        "v": (hidden, model.kv_size),
-        "o": (model.value_size, hidden),
+    hidden, moe = model.hidden_size, model.moe
+    sizes: dict[str, dict[Target, tuple[int, int]]] = {
+        "qkv": {
+            "q": (hidden, model.query_size),
+            "k": (hidden, model.kv_size),
+            "v": (hidden, model.kv_size),
+        },
+        "attention_output": {"o": (model.value_size, hidden)},
     }
-    if model.moe:
-        return sizes
-    if model.gated_mlp:
-        sizes["gate"] = (hidden, ffn)
-    return {**sizes, "up": (hidden, ffn), "down": (ffn, hidden)}
+    widths = {"mlp": model.ffn_size * (layer_counts(model)["dense"] > 0)}
+    if moe:
+        widths |= {"expert": moe.expert_ffn_size, "shared_expert": moe.shared_ffn_size}
+    for name, width in widths.items():
+        if width:
+            ups = PAIR if model.gated_mlp else PAIR[1:]
+            sizes[f"{name}_up"] = dict.fromkeys(ups, (hidden, width))
+            sizes[f"{name}_down"] = {"down": (width, hidden)}
+    return sizes
 
 
 def unknown_layers(model: ModelSpec) -> str:
@@ -76,95 +92,68 @@ def unknown_layers(model: ModelSpec) -> str:
     return "encoder-decoders" if model.num_decoder_layers else ""
 
 
-def _mixture_problem(
-    model: ModelSpec,
-    training: Training,
-    kernels: KernelTraits,
-) -> tuple[str, str]:
-    """Return what of a mixture is refused: all but attention adapters under transformers' code."""
-    if model.moe is None:
-        return "", ""
-    allowed = f"allowed for {model.name} is full"
-    if kernels.joined_ops(model.family):
-        return "--train", f"{training.mode} of mixtures of experts is not modelled; {allowed}"
-    if training.mode == "qlora":
-        text = f"experts, which are one tensor, are not stored in 4 bits; {allowed} and lora"
-        return "--train", text
-    attention = TARGET_GROUPS["attention"]
-    beyond = {*training.targets} - {*attention, *WHOLE}
-    is_all = beyond == {*TARGETS[4:]}
-    if beyond and not (is_all and model.family in kernels.bare_expert_families):
-        text = f"adapters of experts are not modelled: {model.name} is a mixture"
-        text += ", and PEFT's all-linear reaches its experts" * is_all
-        return "--lora-targets", f"{text}; allowed are attention, {', '.join(attention)}"
-    return "", ""
-
-
 def adapters_of(
     model: ModelSpec,
     training: Training,
-    joined: tuple[str, ...],
+    kernels: KernelTraits,
 ) -> tuple[Adapter, ...]:
-    """The adapters of a layer: one per target, or one per op whose projections are ``joined``."""
-    sizes, found = target_sizes(model), list[Adapter]()
-    for op, places in PLACES.items():
-        held = [target for target in places if target in sizes]
-        chosen = [target for target in held if target in training.targets]
-        if op in joined and chosen:
-            width = sizes[held[0]][0]
-            out = sum(sizes[target][1] for target in held)
-            found.append(Adapter(name=op, beside=op, width=width, out=out, num_sharing=1))
+    """The adapters of a layer: one per target, or one per op whose projections are joined.
+
+    PEFT reaches a mixture's stacks by the names of the modules that they were, r for each (gate and
+    up projection: 2r), and the router with all; or by the stack's own name, r. Source:
+    _convert_peft_config_moe in peft/utils/transformers_weight_conversion.py 0.21.
+    """
+    found: list[Adapter] = []
+    joined, joins = kernels.joined_ops(model.family), kernels.joins_adapters
+    is_merged = kernels.expert_adapters == "merged"
+    places, is_all = projections(model), "router" in training.targets
+    finds = is_all and kernels.all_linear == "modules"
+    is_converted = model.family in kernels.converted_expert_families
+    if finds and "mlp_up" not in places and "shared_expert_up" not in places:
+        is_converted = False  # no linear module has the names that stacked ones had
+    for op, sizes in places.items():
+        chosen = [target for target in sizes if target in training.targets]
+        widths, outs = zip(*sizes.values(), strict=True)
+        whole = Adapter(
+            name=op,
+            beside=op,
+            width=widths[0],
+            out=sum(outs),
+        )
+        if model.moe and op in EXPERTS:
+            number = 1 if kernels.expert_adapters == "shared" else model.moe.num_experts
+            ranks = min(len(chosen), 1) if joins else len(chosen) * is_converted
+            ranks = ranks or int(op in training.targets)
+            stack = replace(whole, num_ranks=ranks, num_copies=number, is_merged=is_merged)
+            found += [stack] if ranks else []
+        elif model.moe and not joins and op not in ATTENTION:
             continue
-        for target in chosen:
-            width, out = sizes[target]
-            found.append(
-                Adapter(
-                    name=target,
-                    beside=op,
-                    width=width,
-                    out=out,
-                    num_sharing=len(chosen),
-                )
-            )
+        elif joins or op in joined:
+            found += [whole] if chosen else []
+        else:
+            shared = replace(whole, num_sharing=len(chosen))
+            for target in chosen:
+                found.append(replace(shared, name=target, out=sizes[target][1]))
+    if model.moe and is_converted and is_all and not (joins or finds):
+        sides = {"width": model.hidden_size, "out": model.moe.num_experts}
+        found.append(Adapter(name="router", beside="router", **sides, is_merged=is_merged))
     return tuple(found)
 
 
-def adapter_params(model: ModelSpec, training: Training, joined: tuple[str, ...] = ()) -> int:
+def adapter_params(model: ModelSpec, training: Training, kernels: KernelTraits) -> int:
     """Trained parameters of the whole model: ``Σ r · (in + out)`` over layers and adapters.
 
-    ``joined``: ops of which one adapter, of the width of all outputs, serves all projections.
     Embedding and head have ``V · h`` each where they are trained whole. Source: arXiv 2106.09685,
     section 4.2. Excludes biases, which PEFT does not train.
     """
-    per_rank = sum(adapter.width + adapter.out for adapter in adapters_of(model, training, joined))
-    adapters = model.num_layers * training.num_adapters * training.rank * per_rank
-    ends = sum(end in training.targets for end in WHOLE)
-    return adapters + ends * model.vocab_size * model.hidden_size
-
-
-def _parted(
-    training: Training,
-    sizes: dict[Target, tuple[int, int]],
-    joined: tuple[str, ...],
-) -> str:
-    """The first projections of one product of which only some are targets; else empty."""
-    for op in joined:
-        held = [target for target in PLACES[op] if target in sizes]
-        chosen = [target for target in held if target in training.targets]
-        if chosen and chosen != held:
-            return f"{','.join(held)} have one adapter here; given {','.join(chosen)} alone"
-    return ""
-
-
-def _ends_problem(model: ModelSpec, training: Training, kernels: KernelTraits) -> str:
-    """Return why embedding and head are not trained whole beside adapters; empty if they can be."""
-    refused = {
-        "embedding and head stay frozen under Megatron-Bridge": kernels.joins_adapters,
-        f"embedding and head of {model.name} are one tensor": model.tied_embeddings,
-        f"{model.name}'s positions are learned": model.num_learned_positions > 0,
-    }
-    is_meant = not {*WHOLE}.isdisjoint(training.targets)
-    return next((text for text, is_so in refused.items() if is_meant and is_so), "")
+    total = sum(end in training.targets for end in WHOLE) * model.vocab_size * model.hidden_size
+    for adapter in adapters_of(model, training, kernels):
+        number = layer_counts(model)["dense" if adapter.beside.startswith("mlp") else "moe"]
+        if adapter.beside in ATTENTION:
+            number = model.num_layers
+        rank = training.num_adapters * training.rank * adapter.num_ranks
+        total += number * adapter.num_copies * rank * (adapter.width + adapter.out)
+    return total
 
 
 def training_problem(
@@ -175,43 +164,82 @@ def training_problem(
     """Option and reason why a model cannot be trained so; both empty where it can."""
     if not training.is_frozen:
         return "", ""
-    if (refused := _mixture_problem(model, training, kernels))[0]:
-        return refused
-    if kind := unknown_layers(model):
-        text = f"{training.mode} of {kind} is not modelled; allowed for {model.name} is full"
-        return "--train", text
-    sizes, joined = target_sizes(model), kernels.joined_ops(model.family)
-    chosen = [target for target in training.targets if target in sizes]
-    lacking = [target for target in training.targets if target not in (*sizes, *WHOLE)]
-    is_group = target_words(training.targets).partition(",")[0] in TARGET_GROUPS
-    if not chosen or (lacking and not is_group):
-        allowed = ", ".join((*TARGET_GROUPS, *sizes))
-        text = f"{model.name} has no {', '.join(lacking) or 'target'}; allowed are {allowed}"
-        return "--lora-targets", text
-    if parted := _parted(training, sizes, joined):
-        whole = ", ".join(
-            ",".join(target for target in places if target in sizes) for places in PLACES.values()
-        )
-        groups = ", ".join(TARGET_GROUPS)
-        return "--lora-targets", f"{parted}; allowed are {groups} and, in any number, {whole}"
-    if problem := _ends_problem(model, training, kernels):
-        return "--lora-targets", f"{problem}; allowed are targets without {', '.join(WHOLE)}"
-    least = min(min(each.width, each.out) for each in adapters_of(model, training, joined))
+    joins, joined = kernels.joins_adapters, kernels.joined_ops(model.family)
+    full = f"allowed for {model.name} is full"
+    kind = unknown_layers(model)
+    if model.moe and joined and not joins:
+        kind = kind or "such mixtures"
+    if kind:
+        return "--train", f"{training.mode} of {kind} is not modelled; {full}"
+    if model.moe and training.mode == "qlora":
+        text = "experts, which are one tensor, are not stored in 4 bits"
+        return "--train", f"{text}; {full} and lora"
+    adapters = adapters_of(model, training, kernels)
+    problem = _targets_problem(model, training, kernels, adapters)
+    if problem:
+        return "--lora-targets", problem
+    # Routers have few outputs.
+    large = [each for each in adapters if each.name != "router"]
+    least = min(min(each.width, each.out) // each.num_ranks for each in large)
     if training.rank > least:
-        text = (
-            f"a rank above the smallest side of a targeted matrix saves nothing: {training.rank} "
-            f"given, allowed for {model.name} is 1 to {least}"
-        )
-        return "--lora-rank", text
+        text = "a rank above the smallest side of a targeted matrix saves nothing"
+        allowed = f"allowed for {model.name} is 1 to {least}"
+        return "--lora-rank", f"{text}: {training.rank} given, {allowed}"
     return "", ""
+
+
+def _targets_problem(
+    model: ModelSpec,
+    training: Training,
+    kernels: KernelTraits,
+    adapters: Sequence[Adapter],
+) -> str:
+    """Return what of the targets the model, or the code that trains it, does not have."""
+    targets, places, family = {*training.targets}, projections(model), model.family
+    has_stacks = model.moe is not None and not kernels.joins_adapters
+    known = (*kernels.bare_expert_families, *kernels.converted_expert_families)
+    groups = [word for word in TARGET_GROUPS if has_stacks or word != "experts"]
+    names = dict.fromkeys(target for held in places.values() for target in held)
+    allowed = [*groups, *names, *(EXPERTS if has_stacks else ())]
+    words = target_words(training.targets).split(",")
+    lacking = [word for word in words if word not in (*allowed, *WHOLE)]
+    if lacking or not adapters:
+        text = f"{model.name} has no {', '.join(lacking) or 'target'}"
+        return f"{text}; allowed are {', '.join(allowed)}"
+    for op in places if kernels.joins_adapters else kernels.joined_ops(family):
+        held = [*places.get(op, ())]
+        chosen = [target for target in held if target in targets]
+        if chosen and chosen != held:
+            whole = ", ".join(dict.fromkeys(",".join(each) for each in places.values()))
+            text = f"{','.join(held)} have one adapter here; given {','.join(chosen)} alone"
+            return f"{text}; allowed are {', '.join(groups)} and, in any number, {whole}"
+    ends = not targets.isdisjoint(WHOLE)
+    inside = f"{model.name}: {{}}; allowed are attention{', experts' if family in known else ''}"
+    outside = f"{{}}; allowed are targets without {', '.join(WHOLE)}"
+    is_beyond = has_stacks and targets.difference(TARGET_GROUPS["attention"], WHOLE)
+    is_parted = model.gated_mlp and len(targets.intersection(PAIR)) == 1
+    refused = {
+        inside.format("adapters of experts of its family are not modelled"): is_beyond
+        and family not in known,
+        inside.format("gate and up projection of experts are one tensor"): is_beyond and is_parted,
+        inside.format("PEFT has no dropout beside stacked weights"): kernels.adapter_dropout
+        and any(each.is_merged for each in adapters),
+        outside.format("embedding and head stay frozen under Megatron-Bridge"): ends
+        and kernels.joins_adapters,
+        outside.format(f"embedding and head of {model.name} are one tensor"): ends
+        and model.tied_embeddings,
+        outside.format(f"{model.name}'s positions are learned"): ends
+        and model.num_learned_positions,
+    }
+    return next((text for text, is_so in refused.items() if is_so), "")
 
 
 def is_by_rows(adapter: Adapter) -> bool:
     """The matrix beside which it stands is split by rows: its input is split, its output summed."""
-    return adapter.beside in ("attention_output", "mlp_down")
+    return adapter.beside == "attention_output" or adapter.beside.endswith("_down")
 
 
-def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array, Array]:
+def adapter_parts(adapter: Adapter, rank: float, tp: Array) -> tuple[Array, Array, Array]:
     """Return widths on one rank: of A's input, of A's output, of B's output.
 
     By columns ``(in, r/t, out/t)``, by rows ``(in/t, r, out/t)``: A is split as the matrix it
@@ -226,7 +254,7 @@ def adapter_parts(adapter: Adapter, rank: int, tp: Array) -> tuple[Array, Array,
 
 
 def adapter_comms(
-    adapter: Adapter, rank: int, shape: LayerShape, *, is_overlapped: bool
+    adapter: Adapter, rank: float, tokens: Array, shape: LayerShape, *, is_overlapped: bool
 ) -> BothComms:
     """Collectives of an adapter of a split matrix, forward and backward; nothing hides them.
 
@@ -238,25 +266,28 @@ def adapter_comms(
     output is gathered, T·out; under sequence parallelism its gradient too. Source:
     ParallelLinearAdapter and get_adapter_attributes_from_linear in megatron/bridge/peft/utils.py.
     """
-    split = shape.num_tokens * shape.element_bytes * (shape.tp > 1)
+    axis: Axis = "etp" if adapter.beside in EXPERTS else "tp"
+    split = tokens * shape.element_bytes * (getattr(shape, axis) > 1)
     is_sp = shape.sequence_parallel == 1
     latent, whole = split * rank, split * adapter.width
     if is_by_rows(adapter):
         output = split * adapter.out
         return (
-            _waited([("all_reduce", latent), ("all_gather", output)]),
-            _waited([("all_reduce", latent), ("all_gather", output * is_sp)]),
+            _waited(axis, [("all_reduce", latent), ("all_gather", output)]),
+            _waited(axis, [("all_reduce", latent), ("all_gather", output * is_sp)]),
         )
     own = whole * (is_sp & is_overlapped)
     return (
-        _waited([("all_gather", latent), ("all_gather", own)]),
-        _waited([("all_reduce", latent), ("all_reduce", whole * ~is_sp), ("reduce_scatter", own)]),
+        _waited(axis, [("all_gather", latent), ("all_gather", own)]),
+        _waited(
+            axis, [("all_reduce", latent), ("all_reduce", whole * ~is_sp), ("reduce_scatter", own)]
+        ),
     )
 
 
-def _waited(comms: Iterable[tuple[Collective, Array]]) -> Comms:
+def _waited(axis: Axis, comms: Iterable[tuple[Collective, Array]]) -> Comms:
     return tuple(
-        Comm(collective=collective, axis="tp", num_bytes=num_bytes, is_waited_for=True)
+        Comm(collective=collective, axis=axis, num_bytes=num_bytes, is_waited_for=True)
         for collective, num_bytes in comms
     )
 
@@ -265,15 +296,15 @@ def _waited(comms: Iterable[tuple[Collective, Array]]) -> Comms:
 class AdapterKernels:
     """Traffic and launches of an implementation besides the two GEMMs of an adapter."""
 
-    forward_bytes: tuple[float, float]  # Per element of a projection's input and of its output
-    backward_bytes: tuple[float, float]
+    # Per element of a projection's input and of its output
+    forward_bytes: tuple[float, float] = (0.0, 10.0)
+    backward_bytes: tuple[float, float] = (6.0, 4.0)
     small_kernels: tuple[float, float]  # Launches of forward and of backward
     keeps_own_input: bool = False
     """Every adapter keeps a copy of its input; else projections of one input share it."""
 
 
 # By the trait ``kernels.adapters``.
-#
 # peft: fp32 adapters under autocast. The input to fp32 and back to 16 bits (read 2, write 4, read
 # 4, write 2); the adapter's output scaled and added (read 2, write 2; read 4, write 2); backward
 # the gradients of both casts and the sum with the base layer's; of scaling. Kernels: two casts of
@@ -290,19 +321,12 @@ IMPLEMENTATIONS: Mapping[str, AdapterKernels] = {
         small_kernels=(6.0, 8.0),
         keeps_own_input=True,
     ),
-    "16-bit": AdapterKernels(
-        forward_bytes=(0.0, 10.0), backward_bytes=(6.0, 4.0), small_kernels=(2.0, 4.0)
-    ),
-    "compiled": AdapterKernels(
-        forward_bytes=(0.0, 6.0), backward_bytes=(6.0, 4.0), small_kernels=(1.0, 3.0)
-    ),
-    "megatron": AdapterKernels(
-        forward_bytes=(0.0, 10.0), backward_bytes=(6.0, 4.0), small_kernels=(2.0, 2.0)
-    ),
+    "16-bit": AdapterKernels(small_kernels=(2.0, 4.0)),
+    "compiled": AdapterKernels(forward_bytes=(0.0, 6.0), small_kernels=(1.0, 3.0)),
+    "megatron": AdapterKernels(small_kernels=(2.0, 2.0)),
 }
 # Bytes per weight through HBM in forward and in backward to rebuild a matrix in 16 bits, and
 # launches, by the trait ``kernels.dequantisation``.
-#
 # kernel: read as stored, written in 16 bits, for each product; kernels of scales, their offset and
 # weights: bitsandbytes/functional.py, dequantize_4bit. operations: torch's own, forward only, for
 # the product keeps the matrix: shifted into 32 bits 4.5, narrowed 5, masked 2, less zeros gathered
@@ -370,35 +394,45 @@ def adapter_op(
     """One adapter: ``x A B`` with A (in, r) and B (r, out), added to the output beside it.
 
     Parameters: ``r · (in + out)`` of each adapter, of which a token takes one; over tp
-    :func:`adapter_parts`. Saved: the table's ``adapter`` section, the input in A's precision
+    :func:`adapter_parts`. Of routed experts on their pairs and over etp, one for all or, over ep,
+    one for each. Saved: the table's ``adapter`` section, the input in A's precision
     (:func:`input_share`), whole under sequence parallelism, and ``x A``. Source: arXiv 2106.09685,
-    section 4; :data:`IMPLEMENTATIONS`. ``is_overlapped``: as for :func:`adapter_comms`.
+    section 4; :data:`IMPLEMENTATIONS`. ``is_overlapped``: as for :func:`adapter_comms`. Excludes
+    the sum over ep of the gradient of one adapter for all experts.
     """
-    width, between, out = adapter_parts(adapter, training.rank, shape.tp)
-    tokens, rank = shape.num_tokens, ZERO + float(training.rank)
+    is_expert = adapter.beside in EXPERTS
+    copies = ONE
+    split, per_token = (shape.etp, shape.expert_share) if is_expert else (shape.tp, ONE)
+    if is_expert and model.moe:
+        per_token = per_token * model.moe.mean_experts * kept_token_fraction(shape, traits)
+        copies = adapter.num_copies / shape.ep if adapter.num_copies > 1 else ONE
+    rank = float(training.rank * adapter.num_ranks)
+    width, between, out = adapter_parts(adapter, rank, split)
+    tokens = shape.num_tokens * per_token
     name, kernels = f"adapters.{adapter.name}", IMPLEMENTATIONS[traits.adapters]
     # Bytes per element of an adapter's input and pass: read and written in fp32, or in 16 bits,
     # with a mask of one byte. Source: native_dropout, counted.
     wide = 9.0 if kernels.keeps_own_input else 5.0
     dropout = wide if traits.adapter_dropout else 0.0
     # Output elements per token that a rank scales and adds, and that it joins after a gather.
-    added, joined = adapter.out / shape.tp, np.zeros_like(shape.tp)
+    added, joined = adapter.out / split, np.zeros_like(split)
     if is_by_rows(adapter):
         # The whole output is gathered, of which sequence parallelism keeps a rank's tokens.
-        added = adapter.out / shape.sp
-        joined = adapter.out * np.where(shape.tp > 1, 1.0, 0.0)
+        added = adapter.out / (ONE if is_expert else shape.sp)
+        joined = adapter.out * np.where(split > 1, 1.0, 0.0)
     # What is gathered by columns is laid side by side: read and written, 4 bytes per element.
     side_by_side = tokens * 4.0 * joined
     traffic = [
         tokens * ((per_input + dropout) * width + per_output * added)
         for per_input, per_output in (kernels.forward_bytes, kernels.backward_bytes)
     ]
-    return Op(
+    op = Op(
         name=name,
-        params=training.rank / shape.tp * (training.num_adapters * (adapter.width + adapter.out)),
+        params=copies * rank / split * (training.num_adapters * (adapter.width + adapter.out)),
+        is_expert=is_expert,
         gemms=(
-            Gemm(m=tokens, n=ZERO + between, k=ZERO + width),
-            Gemm(m=tokens, n=out, k=rank),
+            Gemm(m=tokens / copies, n=ZERO + between, k=ZERO + width, count=copies),
+            Gemm(m=tokens / copies, n=out, k=ZERO + rank, count=copies),
         ),
         forward_bytes=traffic[0] + side_by_side,
         backward_bytes=traffic[1],
@@ -412,12 +446,47 @@ def adapter_op(
             shape,
             traits,
             widths={
-                "adapter_input": width * input_share(adapter, traits),
-                "adapter_rank": rank,
-                "adapter_mask": width * traits.adapter_dropout,
+                "adapter_input": per_token * width * input_share(adapter, traits),
+                "adapter_rank": per_token * rank * (not adapter.is_merged),
+                "adapter_mask": per_token * width * traits.adapter_dropout,
             },
         ),
-        comms=adapter_comms(adapter, training.rank, shape, is_overlapped=is_overlapped),
+        comms=adapter_comms(adapter, rank, tokens, shape, is_overlapped=is_overlapped),
+    )
+    return merged_op(op, adapter, copies, kernels) if adapter.is_merged else op
+
+
+def merged_op(op: Op, adapter: Adapter, copies: Array, kernels: AdapterKernels) -> Op:
+    """The op of an adapter whose product is added to the weights: ``W + A B`` for every expert.
+
+    ``2 r · in · out`` FLOPs an expert in forward, twice that in backward, whatever the tokens.
+    Saved: the sum, 2 bytes a weight, and 16-bit copies of fp32 adapters. Traffic besides: the
+    weights once, and those casts. Source: ParamWrapper in peft/tuners/lora/layer.py 0.21.
+    """
+    rank, weights = op.gemms[1].k, copies * adapter.width * adapter.out
+    matrix = Gemm(
+        m=ZERO + adapter.out,
+        n=ZERO + adapter.width,
+        k=rank,
+        count=copies,
+    )
+    cast = op.params * kernels.keeps_own_input  # elements, of 4 bytes and of 2
+    kept = {"sum": weights, "factors": cast}
+    return replace(
+        op,
+        gemms=(matrix,),
+        forward_bytes=weights * FROZEN_BYTES + 6.0 * cast,
+        backward_bytes=6.0 * cast,
+        saved=op.saved
+        + tuple(
+            SavedTensor(
+                name=f"{op.name}.{name}",
+                rows=number,
+                width=ONE,
+                element_bytes=FROZEN_BYTES,
+            )
+            for name, number in kept.items()
+        ),
     )
 
 
@@ -458,23 +527,21 @@ def with_adapters(
     """
     if not training.is_frozen:
         return ops
-    beside = partial(
-        adapter_op,
-        model=model,
-        shape=shape,
-        traits=traits,
-        training=training,
-        is_overlapped=is_overlapped,
-    )
-    sizes, found = target_sizes(model), list[Op]()
-    adapters = adapters_of(model, training, traits.joined_ops(model.family))
+    places, found = projections(model), list[Op]()
+    adapters = adapters_of(model, training, traits)
     for op in ops:
         op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op
-        num_matrices = sum(each in sizes for each in PLACES.get(op.name, ()))
         own = [adapter for adapter in adapters if adapter.beside == op.name]
+        frozen = frozen_op(op, training, traits, len(places.get(op.name, ())))
+        if any(adapter.is_merged for adapter in own):
+            # The weights with their adapters have a gradient, of which those of the factors follow.
+            frozen = replace(frozen, gemms=op.gemms)
         found += _adapted(
-            frozen_op(op, training, traits, num_matrices),
-            tuple(beside(adapter) for adapter in own),
+            frozen,
+            tuple(
+                adapter_op(each, model, shape, traits, training, is_overlapped=is_overlapped)
+                for each in own
+            ),
             is_overlapped=is_overlapped and not any(map(is_by_rows, own)),
         )
     return tuple(found)
@@ -487,7 +554,7 @@ def _of_inputs(comms: Comms) -> Comms:
 
 def frozen_input_bytes(traits: KernelTraits) -> float:
     """Per frozen weight outside the linear layers."""
-    return FROZEN_BYTES * stream_width(traits.widens_stream)
+    return FROZEN_BYTES * (1.0 + traits.widens_stream)
 
 
 def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
@@ -517,4 +584,5 @@ def dequantised_bytes(model: ModelSpec, training: Training) -> Array:
     """
     if training.frozen_linear_bytes >= FROZEN_BYTES:
         return ZERO
-    return ZERO + FROZEN_BYTES * max(width * out for width, out in target_sizes(model).values())
+    sides = (side for held in projections(model).values() for side in held.values())
+    return ZERO + FROZEN_BYTES * max(width * out for width, out in sides)

@@ -60,7 +60,7 @@ class LayerGroup:
     freed: tuple[SavedTensor, ...] = ()
     """Blocks a forward leaves behind that nothing else fits into."""
     dequantised_bytes: Array = field(default_factory=lambda: ZERO)
-    """Bytes of the largest matrix that a GEMM rebuilds in 16 bits."""
+    """Bytes of the largest matrix that backward makes in 16 bits."""
 
 
 def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
@@ -69,9 +69,9 @@ def padded_vocab_size(model: ModelSpec, tp: Array, padding: int) -> Array:
     Source: Megatron-LM ``--make-vocab-size-divisible-by`` (default 128).
     """
     if padding <= 1:
-        return ZERO + float(model.vocab_size)
+        return ZERO + model.vocab_size
     multiple = padding * np.asarray(tp)
-    return ceil_div(np.asarray(model.vocab_size), multiple) * multiple * 1.0
+    return ceil_div(model.vocab_size, multiple) * multiple * 1.0
 
 
 def layer_groups(
@@ -93,7 +93,9 @@ def layer_groups(
             mixer = mixer_ops(model, model.mixer, shape, kernels)
             ops += mixer[1:] if ops else mixer  # side by side both read the same norm
         if kind == "cross":
-            ops += cross_attention_ops(model, shape, kernels)
+            # Self-attention once more but for its norm; the encoder's sequence is as long.
+            ops += (Op(name="cross_norm", params=hidden_norm(model).total),)
+            ops += attention_ops(model, shape, kernels)[1:]
         second = (*ops, norm, *mlp) if kind == "double" else ()
         if kind in WITH_EXPERTS:
             ops += (norm, *moe_ops(model, shape, kernels))
@@ -102,7 +104,7 @@ def layer_groups(
         ops += second
         if model.num_streams > 1:
             ops += (streams_op(model, shape),)
-        ops += (Op(name="extra", params=ZERO + float(model.extra_params_per_layer)),)
+        ops += (Op(name="extra", params=ZERO + model.extra_params_per_layer),)
         ops = with_selective_policy(ops, own, shape, traits.recompute)
         if not traits.training.is_frozen:  # adapters run behind the product they stand beside
             ops = without_last_gemm(ops, model, kernels)
@@ -114,6 +116,9 @@ def layer_groups(
             traits.training,
             is_overlapped=traits.overlap.tensor_parallel_overlap != "none",
         )
+        # A sum of weights and adapters has a gradient as large.
+        made = [each.num_bytes for op in ops for each in op.saved if each.name.endswith(".sum")]
+        made.append(dequantised_bytes(model, traits.training))
         dense_first = range(model.moe.num_leading_dense_layers if model.moe else 0)
         groups.append(
             LayerGroup(
@@ -123,7 +128,7 @@ def layer_groups(
                 num_leading=sum(layer_kind(model, position) == kind for position in dense_first),
                 backward=backward_tensors(kind, model, shape, kernels),
                 freed=saved_by("freed", "freed", model, shape, kernels),
-                dequantised_bytes=dequantised_bytes(model, traits.training),
+                dequantised_bytes=max(made, key=np.max),
             )
         )
     return tuple(groups)
@@ -148,20 +153,6 @@ def streams_op(model: ModelSpec, shape: LayerShape) -> Op:
         forward_bytes=moved,
         backward_bytes=2.0 * moved,
         saved=(shape.kept("streams.kept", 2.0 * (wide + model.hidden_size) / shape.sp),),
-    )
-
-
-def cross_attention_ops(
-    model: ModelSpec, shape: LayerShape, traits: KernelTraits
-) -> tuple[Op, ...]:
-    """Cross-attention of a decoder layer: self-attention's ops once more, without its norm.
-
-    The encoder's sequence is taken to be as long as the decoder's. The third norm of the layer
-    is counted here.
-    """
-    return (
-        Op(name="cross_norm", params=hidden_norm(model).total),
-        *attention_ops(model, shape, traits)[1:],
     )
 
 

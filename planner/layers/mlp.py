@@ -172,21 +172,6 @@ def sorting_traffic(shape: LayerShape, traits: KernelTraits) -> tuple[Array, Arr
     )
 
 
-def expert_bias_traffic(
-    moe: MoeSpec, shape: LayerShape, traits: KernelTraits
-) -> tuple[float, float]:
-    """Bytes per pair and hidden element to add the second bias of experts, forward and backward.
-
-    The first is part of its product; the second waits for the router's probability and is added
-    expert by expert. Source: the traits, counted in the framework's modules. Excludes the sums
-    over tokens inside the products' own kernels.
-    """
-    if traits.fused_experts or not moe.expert_bias:
-        return 0.0, 0.0
-    forward, backward = traits.expert_bias_forward_bytes, traits.expert_bias_backward_bytes
-    return forward * shape.wideness, backward * shape.wideness
-
-
 @item("memory.activations.expert_activation", inputs=(*SHAPE, "model.moe"))
 def expert_ops(
     model: ModelSpec, moe: MoeSpec, shape: LayerShape, traits: KernelTraits
@@ -203,8 +188,8 @@ def expert_ops(
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     # To clamp gate and up projection, per element of an expert's width.
     clamps = (not traits.fused_experts and model.clamps_gate) * shape.wideness
-    bias_forward, bias_backward = expert_bias_traffic(moe, shape, traits)
-    # Kernels per expert that this takes.
+    # The second bias waits for the router's probability and is added expert by expert; excluded
+    # are sums over tokens inside the products' own kernels.
     adds = not traits.fused_experts and moe.expert_bias
     forward_traffic += clamps * traits.clamp_forward_bytes
     backward_traffic += clamps * traits.clamp_backward_bytes
@@ -219,7 +204,7 @@ def expert_ops(
     )
     num_up = 2.0 if model.gated_mlp else 1.0
     hidden = ZERO + model.expert_hidden_size
-
+    biased = pairs * hidden * (adds * shape.wideness)
     kept = saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits)
     stash_bytes = 2.0 * total_bytes(kept) * traits.stashes_experts
 
@@ -244,8 +229,8 @@ def expert_ops(
             params=local_experts * parts["routed_expert_down"].total,
             is_expert=True,
             gemms=product(hidden, width),
-            forward_bytes=pairs * hidden * bias_forward,
-            backward_bytes=pairs * hidden * bias_backward,
+            forward_bytes=biased * traits.expert_bias_forward_bytes,
+            backward_bytes=biased * traits.expert_bias_backward_bytes,
             tiny_kernels=(
                 adds * traits.expert_bias_forward_kernels * local_experts,
                 adds * traits.expert_bias_backward_kernels * local_experts,

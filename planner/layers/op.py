@@ -62,9 +62,7 @@ class LayerShape:
     @property
     def busiest(self) -> Array:
         """Tokens that the busiest rank of experts gets, over the mean: 1 where ep is 1."""
-        return np.asarray(
-            1.0 + self.imbalance_fraction * np.where(np.asarray(self.ep) > 1, 1.0, 0.0)
-        )
+        return np.asarray(1.0 + self.imbalance_fraction * (np.asarray(self.ep) > 1))
 
     @property
     def wideness(self) -> float:

@@ -67,11 +67,6 @@ def _vector(size: Count, *, biased: bool = False) -> ParamCount:
     return _matrix(size, 1, biased=biased)
 
 
-def _split(size: Count, tp: Count) -> Array:
-    """The part of one rank, of those that have most."""
-    return ceil_div(np.asarray(size), np.asarray(tp))
-
-
 def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """Self-attention projections of one layer.
 
@@ -83,7 +78,7 @@ def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     modeling_step3p7.py, modeling_bailing_hybrid.py). ``query_norm``, ``key_norm``: gains of e, or
     of a·e and k·e (``full``). With latent attention see :func:`latent_attention_params`.
     """
-    heads = _split(model.num_heads, tp)
+    heads = ceil_div(model.num_heads, tp)
     gates = {"head_gates": _matrix(heads, model.hidden_size)} if model.gated_heads else {}
     gates |= indexer_params(model)
     if model.mla is not None:
@@ -91,7 +86,7 @@ def attention_params(model: ModelSpec, tp: Count = 1) -> Parts:
     rows = (
         model.query_size * (1 + model.gated_attention) + model.kv_size + model.projected_value_size
     )
-    qkv_rows = _split(rows, tp)
+    qkv_rows = ceil_div(rows, tp)
     query, key = {
         "none": (0, 0),
         "head": (model.head_dim, model.head_dim),
@@ -120,9 +115,9 @@ def latent_attention_params(model: ModelSpec, mla: MlaSpec, tp: Count = 1) -> Pa
     of m tokens ``compressor`` (2·w·c, d) with biases by position m·w·c and a gain of c; w = 2 where
     an indexer chooses among entries, which overlap.
     """
-    heads = _split(model.num_heads, tp)
+    heads = ceil_div(model.num_heads, tp)
     outputs = mla.output_groups * mla.output_rank
-    rows = _split(outputs, tp)
+    rows = ceil_div(outputs, tp)
     pooled = mla.kv_lora_rank * (mla.ratio > 0)
     wide = 2 * pooled if mla.indexer else pooled
     return {
@@ -202,13 +197,13 @@ def mixer_params(model: ModelSpec, tp: Count = 1) -> Parts:
     has_bias = mixer.kind in ("mamba1", "mamba2")
     conv = mixer.num_channels * (mixer.conv_kernel + has_bias) if mixer.conv_kernel else 0
     is_whole = norm == width or mixer.time_rank
-    whole_norm = norm if is_whole else _split(norm, tp)
-    own_values = _split(values, tp)
+    whole_norm = norm if is_whole else ceil_div(norm, tp)
+    own_values = ceil_div(values, tp)
     return {
-        "mixer_in": _matrix(_split(rows, tp) + 2 * kimi_rank, model.hidden_size),
+        "mixer_in": _matrix(ceil_div(rows, tp) + 2 * kimi_rank, model.hidden_size),
         "mixer_gates": _matrix(2 * own_values, low_rank),
-        "mixer_conv": _vector(_split(conv, tp)),
-        "mixer_vectors": _vector(_split(vectors, tp) + whole_norm),
+        "mixer_conv": _vector(ceil_div(conv, tp)),
+        "mixer_vectors": _vector(ceil_div(vectors, tp) + whole_norm),
         "mixer_out": _matrix(model.hidden_size, own_values),
     }
 
@@ -218,7 +213,7 @@ def _two_layer_params(
 ) -> Parts:
     """``up`` (g·f, d) split by column and ``down`` (d, f) split by row; g = 2 when gated."""
     hidden, ffn_size = sizes
-    width = _split(ffn_size, tp)
+    width = ceil_div(ffn_size, tp)
     return {
         f"{name}_up": _matrix(width * (2 if gated else 1), hidden, biased=biased),
         f"{name}_down": _matrix(hidden, width, biased=biased),
@@ -330,7 +325,7 @@ def embedding_params(model: ModelSpec, tp: Count = 1) -> Parts:
     vocabulary to a multiple is left to the framework.
     """
     return {
-        "token_embedding": _matrix(_split(model.vocab_size, tp), model.hidden_size),
+        "token_embedding": _matrix(ceil_div(model.vocab_size, tp), model.hidden_size),
         "position_embedding": _matrix(model.num_learned_positions, model.hidden_size),
     }
 
@@ -343,7 +338,7 @@ def final_norm_params(model: ModelSpec) -> Parts:
 
 def head_params(model: ModelSpec, tp: Count = 1) -> Parts:
     """``lm_head`` (V, d) split by vocabulary; tied embeddings leave only its bias."""
-    rows = _split(model.vocab_size, tp)
+    rows = ceil_div(model.vocab_size, tp)
     head = _matrix(rows, model.hidden_size, biased=model.biases.lm_head)
     return {"lm_head": head._replace(rows=rows * (not model.tied_embeddings))}
 
@@ -358,7 +353,7 @@ def mtp_params(model: ModelSpec, tp: Count = 1) -> Parts:
     return {
         "mtp_norms": _norm(model, 2 * model.hidden_size),
         "mtp_projection": _matrix(
-            _split(model.hidden_size, tp),
+            ceil_div(model.hidden_size, tp),
             2 * model.hidden_size,
         ),
         "mtp_final_norm": _norm(model, model.hidden_size),

@@ -36,10 +36,9 @@ def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> 
     """
     tp, sp = shape.tp, shape.sp
     moe, mla = model.moe, model.mla
-    top_k = moe.mean_experts if moe else 0.0
-    return {
+    widths: dict[Width, Array] = {
         "one": ONE,
-        "hidden": ZERO + float(model.hidden_size),
+        "hidden": ZERO + model.hidden_size,
         "hidden_sp": model.hidden_size / sp,
         "query": model.query_size / tp,
         "kv": local_kv_size(model, tp),
@@ -47,18 +46,26 @@ def token_widths(model: ModelSpec, shape: LayerShape, received: Array = ONE) -> 
         "heads": model.num_heads / tp,
         "scores": model.num_heads / tp * shape.seq_len,
         "ffn": model.ffn_size / tp,
-        "shared_ffn": (moe.shared_ffn_size if moe else 0) / tp,
-        "experts": (moe.num_experts if moe else 0) / sp,
-        "experts_gathered": ZERO + float(moe.num_experts if moe else 0),
-        "pairs": top_k / sp,
-        "pairs_gathered": top_k * shape.expert_share,
-        "pairs_hidden": top_k * model.expert_hidden_size * shape.expert_share * received,
-        "pairs_ffn": top_k * (moe.expert_ffn_size if moe else 0) * received / tp,
-        "query_rank": ZERO + float(mla.q_lora_rank if mla else 0),
-        "expanded": model.num_heads / tp * (mla.qk_nope_head_dim + mla.v_head_dim if mla else 0),
-        "kv_rank": ZERO + float(mla.kv_lora_rank if mla else 0),
-        "rope": ZERO + float(mla.qk_rope_head_dim if mla else 0),
     }
+    if moe:
+        pairs = moe.mean_experts * shape.expert_share
+        widths |= {
+            "shared_ffn": moe.shared_ffn_size / tp,
+            "experts": moe.num_experts / sp,
+            "experts_gathered": ZERO + moe.num_experts,
+            "pairs": moe.mean_experts / sp,
+            "pairs_gathered": pairs,
+            "pairs_hidden": pairs * model.expert_hidden_size * received,
+            "pairs_ffn": moe.mean_experts * moe.expert_ffn_size * received / tp,
+        }
+    if mla:
+        widths |= {
+            "query_rank": ZERO + mla.q_lora_rank,
+            "expanded": model.num_heads / tp * (mla.qk_nope_head_dim + mla.v_head_dim),
+            "kv_rank": ZERO + mla.kv_lora_rank,
+            "rope": ZERO + mla.qk_rope_head_dim,
+        }
+    return widths
 
 
 def saved_by(
@@ -75,16 +82,17 @@ def saved_by(
     known = token_widths(model, shape, kept_token_fraction(shape, traits))
     if not traits.gathers_expert_pairs:  # tokens are gathered before they are routed
         routed = np.where(np.asarray(shape.etp) > 1, shape.sp, 1)
-        known |= {"experts": known["experts"] * routed, "pairs": known["pairs"] * routed}
+        known |= {name: known[name] * routed for name in ("experts", "pairs") if model.moe}
     known |= widths or {}
+    sharded = np.where(shape.sp > 1, 1.0, 0.0)
     exists: dict[str, Array] = {
         "always": ONE,
         "trained": ONE,
         "dropout": ONE,
         "context_exchange": np.where(shape.cp > 1, 1.0, 0.0) * traits.exchanges_context,
         "tensor_parallel": np.where(shape.tp > 1, 1.0, 0.0),
-        "sequence_parallel": np.where(shape.sp > 1, 1.0, 0.0),
-        "trained_sequence_parallel": np.where(shape.sp > 1, 1.0, 0.0),
+        "sequence_parallel": sharded,
+        "trained_sequence_parallel": sharded,
     }
     return tuple(
         SavedTensor(
@@ -217,11 +225,6 @@ def with_selective_policy(
             return every_second_matmul(ops, model, shape, module)
         ops = tuple(without_module(op, module, names) for op in ops)
     return ops
-
-
-def stream_width(widens_stream: bool) -> float:
-    """Return the width of an element between layers, over one of 16 bits."""
-    return 2.0 if widens_stream else 1.0
 
 
 def widened_op(op: Op, shape: LayerShape, *, gated: bool) -> Op:

@@ -61,6 +61,7 @@ _MAY_BE_EMPTY = (
     "kernels.joined_qkv_families",
     "kernels.joined_mlp_families",
     "kernels.bare_expert_families",
+    "kernels.converted_expert_families",
     "support.frozen_zero_stages",
     "support.zero_stages_with_pp",
     "support.partial_offload_zero_stages",

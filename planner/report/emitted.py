@@ -152,8 +152,8 @@ def decisions(context: Context, strategy: Strategy) -> list[tuple[str, str]]:
         for name in (*GPU_DEGREES, "ep", "etp")
         if name != "etp" or strategy.etp != strategy.tp
     ]
-    joined = context.traits.kernels.joined_ops(context.model.family)
-    trained = f"{format_count(adapter_params(context.model, training, joined))} parameters"
+    number = adapter_params(context.model, training, context.traits.kernels)
+    trained = f"{format_count(number)} parameters"
     sizes = f"{strategy.num_micro_batches}, sequences in each: {strategy.micro_batch}"
     return [
         ("model", context.model.name),

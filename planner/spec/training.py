@@ -1,57 +1,46 @@
 """Training: which weights are trained: all of them, or low-rank adapters beside frozen ones."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 # ``full``: all weights; ``lora``: adapters beside frozen weights (arXiv 2106.09685); ``qlora``: the
 # same beside weights in 4 bits (arXiv 2305.14314).
 Mode = Literal["full", "lora", "qlora"]
-# A projection of a layer with adapters; and what is trained whole beside them.
-Target = Literal["q", "k", "v", "o", "gate", "up", "down", "embedding", "head"]
+# A projection of a layer with adapters, in a mixture's experts too, and the router.
+Projection = Literal["q", "k", "v", "o", "gate", "up", "down", "router"]
+# Besides the stacked weights of experts by their own name (PEFT's ``target_parameters``), and what
+# is trained whole.
+Target = Literal[Projection, "expert_up", "expert_down", "embedding", "head"]
 # How a matrix is rebuilt in 16 bits: by a kernel for each product, or by torch's operations.
 Dequantisation = Literal["kernel", "operations"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-TARGETS: tuple[Target, ...] = get_args(Target)[:7]
+TARGETS: tuple[Target, ...] = get_args(Projection)
 WHOLE: tuple[Target, ...] = ("embedding", "head")
 # Words for several: of those a model lacks, the others are meant.
 TARGET_GROUPS: dict[str, tuple[Target, ...]] = {
     "all-linear": TARGETS,
     "attention": TARGETS[:4],
-    "mlp": TARGETS[4:],
+    "mlp": TARGETS[4:7],
+    "experts": ("expert_up", "expert_down"),
 }
 ALL_LINEAR = "all-linear"
 # Names of modules by what they hold, besides ``q_proj`` and its like: transformers' model code,
 # then Megatron-Core's.
-PROJECTIONS: dict[str, tuple[Target, ...]] = {
-    "query_key_value": ("q", "k", "v"),
-    "c_attn": ("q", "k", "v"),
-    "Wqkv": ("q", "k", "v"),
-    "qkv_proj": ("q", "k", "v"),
-    "W_pack": ("q", "k", "v"),
-    "dense": ("o",),
-    "out_proj": ("o",),
-    "attn.c_proj": ("o",),
-    "c_proj": ("o", "down"),
-    "gate_up_proj": ("gate", "up"),
-    "dense_h_to_4h": ("up",),
-    "fc1": ("up",),
-    "fc_in": ("up",),
-    "c_fc": ("up",),
-    "dense_4h_to_h": ("down",),
-    "fc2": ("down",),
-    "fc_out": ("down",),
-    "mlp.c_proj": ("down",),
-    "embed_tokens": ("embedding",),
-    "wte": ("embedding",),
-    "word_embeddings": ("embedding",),
-    "embed_in": ("embedding",),
-    "lm_head": ("head",),
-    "embed_out": ("head",),
-    "linear_qkv": ("q", "k", "v"),
-    "linear_proj": ("o",),
-    "linear_fc1": ("gate", "up"),
-    "linear_fc2": ("down",),
+_NAMES: dict[tuple[Target, ...], str] = {
+    ("q", "k", "v"): "query_key_value c_attn Wqkv qkv_proj W_pack linear_qkv",
+    ("o",): "dense out_proj attn.c_proj linear_proj",
+    ("o", "down"): "c_proj",
+    ("gate", "up"): "gate_up_proj linear_fc1",
+    ("gate",): "w1",
+    ("up",): "dense_h_to_4h fc1 fc_in c_fc w3",
+    ("down",): "dense_4h_to_h fc2 fc_out mlp.c_proj w2 linear_fc2",
+    ("expert_up",): "experts.gate_up_proj",
+    ("expert_down",): "experts.down_proj",
+    ("embedding",): "embed_tokens wte word_embeddings embed_in",
+    ("head",): "lm_head embed_out",
 }
+PROJECTIONS = {name: targets for targets, names in _NAMES.items() for name in names.split()}
 # Assumed where nobody says; published runs use 8 to 64, PEFT's own default is 8.
 USUAL_RANK = 16
 MAX_RANK = 65_536
@@ -112,20 +101,32 @@ class Training:
 FULL = Training()
 
 
+def in_order(chosen: Container[Target]) -> tuple[Target, ...]:
+    """Those that are chosen, in the order of all."""
+    return tuple(target for target in get_args(Target) if target in chosen)
+
+
 def target_words(targets: tuple[Target, ...]) -> str:
-    """The word for a group of targets where one fits, else their names."""
-    inside = tuple(target for target in targets if target not in WHOLE)
-    names = [word for word, group in TARGET_GROUPS.items() if inside == group] or inside
-    return ",".join((*names, *targets[len(inside) :]))
+    """The words for groups of targets where they fit, and the names of the others."""
+    names, rest = list[str](), {*targets}
+    for word, group in TARGET_GROUPS.items():
+        if rest.issuperset(group):
+            names.append(word)
+            rest.difference_update(group)
+    return ",".join((*names, *in_order(rest)))
 
 
 def targets_named(word: str) -> tuple[Target, ...]:
-    """What a group's word, a target or a module's name stands for; none where it is not known."""
-    name = word.strip()
-    last = name.rpartition(".")[2]
-    known = (*TARGETS, *WHOLE)
-    alone = tuple(target for target in known if last in (target, f"{target}_proj"))
-    return PROJECTIONS.get(name) or PROJECTIONS.get(last) or TARGET_GROUPS.get(last) or alone
+    """What a group's word, a target or a module's name stands for; none where it is not known.
+
+    Names of modules are known by their ends; one of some layers only (``layers.7.q_proj``) is not.
+    """
+    parts = word.strip().split(".")
+    known = {**TARGET_GROUPS, **{each: (each,) for each in get_args(Target)}}
+    known |= {f"{target}_proj": (target,) for target in TARGETS} | PROJECTIONS
+    ends = (".".join(parts[at:]) for at in range(len(parts)))
+    found = next((known[end] for end in ends if end in known), ())
+    return () if any(map(str.isdecimal, parts)) else found
 
 
 def read_targets(text: str) -> tuple[Target, ...]:
@@ -137,10 +138,10 @@ def read_targets(text: str) -> tuple[Target, ...]:
     for word in text.split(","):
         found = targets_named(word)
         if not found:
-            allowed = ", ".join((*TARGET_GROUPS, *TARGETS, *WHOLE))
+            allowed = ", ".join((*TARGET_GROUPS, *get_args(Target)))
             raise ValueError(f"unknown target {word.strip()!r}; allowed are {allowed}")
         chosen.update(found)
-    return tuple(target for target in (*TARGETS, *WHOLE) if target in chosen)
+    return in_order(chosen)
 
 
 TensorKind = Literal["matrix", "vector", "embedding", "head"]

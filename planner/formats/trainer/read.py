@@ -18,11 +18,13 @@ from planner.formats.trainer.words import translated
 from planner.frameworks.registry import optimizer_names
 from planner.spec.training import (
     MAX_RANK,
+    TARGET_GROUPS,
     TARGETS,
     WHOLE,
     Mode,
     Target,
     Training,
+    in_order,
     targets_named,
 )
 
@@ -60,14 +62,15 @@ def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
 
 def _unknown_modules(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     """Modules that are named and that plans cannot train."""
+    table = tool.training["targets"]
     # Where layers have adapters, those of the ends are left out.
     ends = WHOLE if _targets(tool, settings) else ()
-    places = {key: {*TARGETS, *ends} for key in tool.training["targets"]["keys"]}
+    places = {key: {*TARGETS, *ends} for key in table["keys"]}
+    places[table.get("parameters", "")] = {*TARGET_GROUPS["experts"]}
     places[tool.training["whole"]] = {*WHOLE}
-    every = tool.training["targets"]["all"]
     for key, known in places.items():
         for name in _names(settings, key):
-            if not known & {*targets_named(name)} and not is_one_of(name, every):
+            if not known & {*targets_named(name)} and not is_one_of(name, table["all"]):
                 yield f"{settings[key].key} {name[:60]}: no projection of a layer that plans know"
 
 
@@ -120,15 +123,14 @@ def _names(settings: Settings, key: str) -> list[str]:
 
 def _targets(tool: FrontEnd, settings: Settings) -> tuple[Target, ...]:
     """The projections that a file names, empty where it names none that plans know."""
-    table = tool.training["targets"]
-    for key in table["keys"]:
+    table, known = tool.training["targets"], set[Target]()
+    for key in (*table["keys"], table.get("parameters", "")):
         names = _names(settings, key)
         if is_one_of([given(settings, key), *names], table["all"]):
-            return TARGETS
-        known = {target for name in names for target in targets_named(name)}
-        if inside := tuple(target for target in TARGETS if target in known):
-            return inside
-    return ()
+            known.update(TARGETS)
+        for name in names:
+            known.update(targets_named(name))
+    return in_order(known.difference(WHOLE))
 
 
 def holds_16_bits(tool: FrontEnd, settings: Settings) -> bool:
@@ -185,6 +187,9 @@ def read_content(source: SourceText, content: Content, tool: FrontEnd) -> Parsed
     elif "optimizer" not in found and not why:
         assumes.append("optimizer")
     models = [settings[key] for key in tool.model if given(settings, key)]
+    traits = [*LIGER] if _any_of(settings, tool.liger) else []
+    if training and training.is_frozen:
+        traits += tool.training.get("traits", {}).items()
     return ParsedConfig(
         format=tool.name,
         path=source.path,
@@ -195,7 +200,7 @@ def read_content(source: SourceText, content: Content, tool: FrontEnd) -> Parsed
         unpriced=why,
         named=tuple(made.named),
         training=training,
-        traits=LIGER if _any_of(settings, tool.liger) else (),
+        traits=tuple(traits),
         longest=longest,
         batching=_batching(tool, settings),
         supposes=said,

@@ -44,7 +44,7 @@ def priced(context: Context, strategy: Strategy) -> Estimate:
 def test_one_gpu_holds_frozen_weights_in_16_bits_and_states_of_adapters_only() -> None:
     context = trained("lora")
     items = priced(context, layout()).memory.items
-    adapters = adapter_params(context.model, context.traits.training)
+    adapters = adapter_params(context.model, context.traits.training, context.traits.kernels)
     assert items["frozen_weights"] == 2.0 * count_parameters(context.model)
     assert items["weights"] == 2.0 * adapters
     assert items["gradients"] == 4.0 * adapters
@@ -104,7 +104,7 @@ def test_gathering_frozen_weights_takes_time_and_reducing_them_none() -> None:
     assert quarter < 0.4 * busy["lora"]
     copies = layout(dp=8)
     reduced = priced(trained("lora"), copies).time["data_parallel"].busy_s
-    adapters = adapter_params(full.model, trained("lora").traits.training)
+    adapters = adapter_params(full.model, trained("lora").traits.training, full.traits.kernels)
     whole = 2.0 * count_parameters(full.model) / full.cluster.node.scale_up.bytes_per_s
     assert reduced < 10.0 * whole * adapters / count_parameters(full.model)
 
@@ -135,7 +135,7 @@ def test_model_flops_count_two_products_of_a_frozen_weight_and_three_of_an_adapt
     context = trained("lora")
     products = model_flops_per_iteration(context.model, context.job, context.traits).products
     head = 128256 * 4096
-    adapters = adapter_params(context.model, context.traits.training)
+    adapters = adapter_params(context.model, context.traits.training, context.traits.kernels)
     tokens = context.job.tokens_per_iteration
     assert products == pytest.approx(tokens * (4.0 * (LINEAR + head) + 6.0 * adapters))
 

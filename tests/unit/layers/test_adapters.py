@@ -9,7 +9,7 @@ from contexts import changed_traits, shape_of
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params, training_problem
+from planner.layers.adapters import adapter_params, adapters_of, training_problem
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.layers.parameters import count_parameters
@@ -18,6 +18,7 @@ from planner.spec.traits import FrameworkTraits
 
 RANK = 16
 LLAMA = load_model("llama3.1-8b")
+PEFT = load_traits("accelerate").kernels
 TOKENS = 1024.0
 
 
@@ -43,7 +44,7 @@ def test_adapters_have_as_many_parameters_as_peft_prints(
     model: str, rank: int, targets: tuple[Target, ...], params: int
 ) -> None:
     training = Training(mode="lora", rank=rank, targets=targets)
-    assert adapter_params(load_model(model), training) == params
+    assert adapter_params(load_model(model), training, PEFT) == params
 
 
 def test_only_adapters_are_trained_and_all_other_weights_are_stored() -> None:
@@ -51,7 +52,7 @@ def test_only_adapters_are_trained_and_all_other_weights_are_stored() -> None:
     ops = ops_of(traits).values()
     ends = [build(LLAMA, shape_of(), traits) for build in (embedding_op, head_op)]
     params = sum(float(op.params[0]) for op in ops)
-    assert params * LLAMA.num_layers == adapter_params(LLAMA, traits.training)
+    assert params * LLAMA.num_layers == adapter_params(LLAMA, traits.training, PEFT)
     assert not any(np.any(end.params) for end in ends)
     stored = LLAMA.num_layers * sum(float(op.frozen_bytes[0]) for op in ops)
     stored += sum(float(np.ravel(end.frozen_bytes)[0]) for end in ends)
@@ -114,7 +115,9 @@ def test_several_adapters_have_parameters_each_and_one_is_computed() -> None:
     plain, many = (ops_of(each)["adapters.q"] for each in (one, four))
     assert many.params == 4.0 * plain.params
     assert [gemm.flops for gemm in many.gemms] == [gemm.flops for gemm in plain.gemms]
-    assert adapter_params(LLAMA, four.training) == 4 * adapter_params(LLAMA, one.training)
+    assert adapter_params(LLAMA, four.training, PEFT) == 4 * adapter_params(
+        LLAMA, one.training, PEFT
+    )
 
 
 def test_torchs_operations_rebuild_a_matrix_in_forward_only() -> None:
@@ -147,9 +150,6 @@ def lora(*targets: Target, rank: int = 8, mode: Mode = "lora") -> Training:
     return Training(mode=mode, rank=rank, targets=targets)
 
 
-ONLY_ATTENTION = "is a mixture; allowed are attention, q, k, v, o"
-
-
 @pytest.mark.parametrize(
     ("model", "training", "option", "said"),
     [
@@ -157,11 +157,30 @@ ONLY_ATTENTION = "is a mixture; allowed are attention, q, k, v, o"
         ("llama3.1-8b", lora("q", "k", rank=1025), "--lora-rank", "for llama3.1-8b is 1 to 1024"),
         ("nemotron-4-15b", lora("gate", "up"), "--lora-targets", "mlp, q, k, v, o, up, down"),
         ("nemotron-4-15b", lora(*TARGETS), "", ""),
-        ("mixtral-8x7b", lora(*TARGETS), "--lora-targets", f"experts; {ONLY_ATTENTION[14:]}"),
+        ("mixtral-8x7b", lora(*TARGETS), "", ""),
+        (
+            "mixtral-8x7b",
+            lora("q", "up"),
+            "--lora-targets",
+            "tensor; allowed are attention, experts",
+        ),
+        ("grok-1", lora(*TARGETS), "--lora-targets", "not modelled; allowed are attention"),
         ("mixtral-8x7b", lora(*TARGETS[:4], mode="qlora"), "--train", "is full and lora"),
         ("mixtral-8x7b", lora(*TARGETS[:4]), "", ""),
         ("gpt-oss-20b", lora(*TARGETS), "", ""),
-        ("gpt-oss-20b", lora("q", "up"), "--lora-targets", f": gpt-oss-20b {ONLY_ATTENTION}"),
+        (
+            "gpt-oss-20b",
+            lora("q", "up"),
+            "--lora-targets",
+            "tensor; allowed are attention, experts",
+        ),
+        ("gpt-oss-20b", lora("expert_up", "expert_down"), "", ""),
+        (
+            "llama3.1-8b",
+            lora("q", "expert_up"),
+            "--lora-targets",
+            "mlp, q, k, v, o, gate, up, down",
+        ),
         ("falcon-40b", lora(*TARGETS[:4]), "", ""),
         ("falcon-40b", lora("q", "v"), "--lora-targets", "in any number, q,k,v, o, up, down"),
         ("llama3.2-1b", lora("q", "head"), "--lora-targets", "targets without embedding, head"),
@@ -182,27 +201,95 @@ def test_projections_of_one_product_are_targets_together_under_megatron_bridge()
     bridge = load_traits("megatron", "bridge").kernels
     for targets, option in ((("q", "v", "up"), "--lora-targets"), (TARGETS[:3], ""), (TARGETS, "")):
         assert training_problem(LLAMA, lora(*targets), bridge)[0] == option
-    _, message = training_problem(load_model("mixtral-8x7b"), lora(*TARGETS[:4]), bridge)
-    assert message.startswith("lora of mixtures of experts is not modelled; ")
+    mixtral = load_model("mixtral-8x7b")
+    assert training_problem(mixtral, lora(*TARGETS), bridge)[0] == ""
+    _, message = training_problem(mixtral, lora("q", "k", "v", "expert_up"), bridge)
+    assert message.startswith("mixtral-8x7b has no expert_up; ")
 
 
-def test_a_mixture_with_adapters_trains_nothing_else() -> None:
-    traits = with_training(
-        load_traits("accelerate"), Training(mode="lora", rank=RANK, targets=TARGETS[:4])
-    )
-    (group,) = layer_groups(load_model("mixtral-8x7b"), LayerShape.all_of(1.0, 64), traits)
-    trained_params = {op.name: np.sum(op.params) for op in group.ops if np.any(op.params)}
-    # Mixtral: 32 heads of 128 over 4,096, 8 of keys and values.
-    assert trained_params == {
-        "adapters.q": RANK * (4096 + 4096),
-        "adapters.k": RANK * (4096 + 1024),
-        "adapters.v": RANK * (4096 + 1024),
-        "adapters.o": RANK * (4096 + 4096),
-    }
+# Mixtral: 32 heads of 128 over 4,096, 8 of keys and values; 8 experts of 14,336.
+QKV = {"q": 4096 + 4096, "k": 4096 + 1024, "v": 4096 + 1024}
+SEPARATE = QKV | {"o": 4096 + 4096}
+JOINED = {"qkv": 4096 + 6144, "attention_output": 4096 + 4096}
+UP, DOWN = 4096 + 2 * 14336, 14336 + 4096
+STACKS: tuple[Target, ...] = ("expert_up", "expert_down")
+
+
+@pytest.mark.parametrize(
+    ("profile", "targets", "sides"),
+    [
+        ("peft", TARGETS[:4], SEPARATE),
+        ("peft", TARGETS[:7], SEPARATE | {"expert_up": 8 * 2 * UP, "expert_down": 8 * DOWN}),
+        ("peft", STACKS, {"expert_up": 8 * UP, "expert_down": 8 * DOWN}),
+        ("bridge", TARGETS[:7], JOINED | {"expert_up": UP, "expert_down": DOWN}),
+        ("each", TARGETS[4:7], {"expert_up": 8 * UP, "expert_down": 8 * DOWN}),
+    ],
+)
+def test_a_mixture_with_adapters_trains_nothing_else(
+    profile: str, targets: tuple[Target, ...], sides: dict[str, int]
+) -> None:
+    model, name = load_model("mixtral-8x7b"), ("accelerate", "current")
+    plain = load_traits(*(name if profile == "peft" else ("megatron", "bridge")))
+    traits = with_training(plain, Training(mode="lora", rank=RANK, targets=targets))
+    traits = with_kernels(traits, expert_adapters="each") if profile == "each" else traits
+    (group,) = layer_groups(model, LayerShape.all_of(1.0, 64), traits)
+    params = {op.name: np.sum(op.params) for op in group.ops if np.any(op.params)}
+    assert params == {f"adapters.{name}": RANK * side for name, side in sides.items()}
+    assert adapter_params(model, traits.training, traits.kernels) == 32 * sum(params.values())
     frozen = sum(np.sum(op.frozen_bytes) for op in group.ops)
     # Two bytes of attention, router, norms and eight experts.
     weights = 4096 * (4096 + 1024) * 2 + 4096 * 8 + 2 * 4096 + 8 * 3 * 4096 * 14336
     assert frozen == 2 * weights
+
+
+EACH, JOINED_OPS = ("q", "k", "v", "o"), ("qkv", "attention_output", "mlp_up", "mlp_down")
+SHARED = ("shared_expert_up", "shared_expert_down")
+
+
+@pytest.mark.parametrize(
+    ("model", "all_linear", "names"),
+    [
+        ("mixtral-8x7b", "peft", (*EACH, *STACKS, "router")),
+        ("mixtral-8x7b", "modules", EACH),
+        # Its shared experts and first layer have modules of these names.
+        ("glm-4.5-air", "modules", (*EACH, *STACKS)),
+        ("glm-4.5-air", "peft", (*EACH, *STACKS, "router")),
+        ("glm-4.5-air", "bridge", (*JOINED_OPS, *STACKS, *SHARED)),
+        ("gpt-oss-20b", "peft", EACH),
+    ],
+)
+def test_all_linear_layers_of_a_mixture_are_what_peft_makes_of_the_word_or_of_the_names(
+    model: str, all_linear: str, names: tuple[str, ...]
+) -> None:
+    kernels = load_traits("megatron", "bridge").kernels
+    if all_linear != "bridge":
+        kernels = replace(PEFT, all_linear=all_linear)
+    found = adapters_of(load_model(model), lora(*TARGETS), kernels)
+    assert tuple(adapter.name for adapter in found) == names
+
+
+def test_adapters_of_a_stack_are_products_of_its_size_or_of_its_tokens() -> None:
+    model, down = load_model("mixtral-8x7b"), 4096 * 14336
+    merged = with_training(load_traits("accelerate"), lora("expert_down", rank=RANK))
+    for kind, ep, copies, flops, is_frozen in (
+        ("merged", 1, 8, 2 * RANK * down * 8, False),
+        ("merged", 2, 4, 2 * RANK * down * 4, False),
+        # 64 tokens of two experts each.
+        ("each", 2, 4, 2 * RANK * DOWN * 128, True),
+        ("shared", 2, 1, 2 * RANK * DOWN * 128, True),
+    ):
+        shape = replace(LayerShape.all_of(1.0, 64), ep=np.full(1, ep))
+        (group,) = layer_groups(model, shape, with_kernels(merged, expert_adapters=kind))
+        ops = {op.name: op for op in group.ops}
+        adapter, base = ops["adapters.expert_down"], ops["expert_down"]
+        assert adapter.is_expert
+        assert adapter.params == RANK * DOWN * copies
+        assert sum(float(np.sum(gemm.flops)) for gemm in adapter.gemms) == flops
+        assert [gemm.is_frozen for gemm in base.gemms] == [is_frozen]
+        assert group.dequantised_bytes == 2.0 * down * copies * (not is_frozen)
+        # The sum of weights and adapters, their copies in 16 bits, and the product that goes in.
+        kept = 2.0 * (down + RANK * DOWN) * copies if not is_frozen else 2.0 * RANK * 128
+        assert adapter.saved_bytes == kept + 2.0 * 128 * 14336
 
 
 def test_embedding_and_head_are_trained_whole_beside_the_frozen_ones() -> None:
@@ -211,8 +298,8 @@ def test_embedding_and_head_are_trained_whole_beside_the_frozen_ones() -> None:
     for build, more in ((embedding_op, 0), (head_op, 4096)):
         op = build(LLAMA, shape_of(), traits)
         assert (np.sum(op.params), np.sum(op.frozen_bytes)) == (size + more, 2 * (size + more))
-    alone = adapter_params(LLAMA, trained("lora").training)
-    assert adapter_params(LLAMA, traits.training) == alone + 2 * size
+    alone = adapter_params(LLAMA, trained("lora").training, PEFT)
+    assert adapter_params(LLAMA, traits.training, PEFT) == alone + 2 * size
 
 
 def test_training_all_weights_changes_no_trait() -> None:

@@ -7,7 +7,7 @@ from contexts import changed_traits, shape_of
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import PLACES, adapter_params
+from planner.layers.adapters import adapter_params
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.training import TARGETS, Target, Training
@@ -55,7 +55,7 @@ def test_each_rank_has_its_part_of_one_adapter_per_product(
     params = sum(float(np.ravel(op.params)[0]) for op in ops.values())
     assert params == RANK * sum(widths) / tp
     whole = 80 * RANK * sum(widths)
-    assert adapter_params(LLAMA, traits.training, (*PLACES,)) == whole
+    assert adapter_params(LLAMA, traits.training, traits.kernels) == whole
 
 
 def test_a_and_b_are_split_as_the_matrix_beside_them() -> None:

@@ -14,8 +14,10 @@ from planner.spec.training import FULL, QUANTISED_BYTES, TARGETS, Target, Traini
         ("v_proj, q_proj", ("q", "v")),
         ("c_attn,attn.c_proj,mlp.c_proj", ("q", "k", "v", "o", "down")),
         ("query_key_value,dense_h_to_4h", ("q", "k", "v", "up")),
-        ("model.layers.0.mlp.gate_up_proj", ("gate", "up")),
+        ("model.mlp.gate_up_proj", ("gate", "up")),
         ("linear_qkv,linear_proj,lm_head", ("q", "k", "v", "o", "head")),
+        ("w1,w3,w2", ("gate", "up", "down")),
+        ("mlp.experts.down_proj, q", ("q", "expert_down")),
     ],
 )
 def test_targets_are_groups_names_and_the_names_of_modules(
@@ -24,9 +26,10 @@ def test_targets_are_groups_names_and_the_names_of_modules(
     assert read_targets(text) == targets
 
 
-def test_an_unknown_target_is_refused_with_what_is_allowed() -> None:
-    with pytest.raises(ValueError, match="unknown target 'w1'; allowed are all-linear, "):
-        read_targets("q,w1")
+@pytest.mark.parametrize("word", ["w9", "layers.7.q_proj"])
+def test_an_unknown_target_is_refused_with_what_is_allowed(word: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown target '{word}'; allowed are all-linear, "):
+        read_targets(f"q,{word}")
 
 
 def test_a_weight_in_4_bits_takes_half_a_byte_and_its_share_of_scales() -> None:
@@ -41,4 +44,6 @@ def test_what_is_trained_in_words_options_and_keys() -> None:
     assert some.inputs == {"train": "qlora", "lora_rank": 8, "lora_targets": ["q", "v"]}
     ends = Training(mode="lora", rank=8, targets=(*TARGETS, "embedding"))
     assert ends.words == "lora of rank 8 on all-linear,embedding"
+    parts = Training(mode="lora", rank=8, targets=(*TARGETS[:5], "expert_up", "expert_down"))
+    assert parts.words == "lora of rank 8 on attention,experts,gate"
     assert (FULL.words, FULL.suffix, FULL.options, FULL.inputs) == ("full", "", (), {})

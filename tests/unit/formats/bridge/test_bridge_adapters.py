@@ -36,8 +36,10 @@ def test_all_modules_are_all_targets() -> None:
     modules = "linear_qkv,linear_proj,linear_fc1,linear_fc2"
     reading = reading_of(f"++peft.dim=8 '++peft.target_modules=[{modules}]' ++peft.dropout=0.1")
     assert reading.training is not None
-    assert reading.training.targets == TARGETS
+    assert reading.training.targets == TARGETS[:7]
     assert reading.traits == (("kernels.adapter_dropout", True),)
+    each = reading_of(f"{LORA} ++peft.share_expert_adapters=false")
+    assert each.traits == (("kernels.expert_adapters", "each"),)
 
 
 def test_without_adapters_all_weights_are_trained() -> None:
@@ -58,6 +60,7 @@ def test_without_adapters_all_weights_are_trained() -> None:
         (f"{LORA} ++peft._target_=megatron.bridge.peft.dora.DoRA", "dora.DoRA: plans price"),
         (f"{LORA} ++peft.a2a_experimental=true", "other collectives of adapters"),
         (f"{LORA} ++peft.sequence_parallel_input_regather=true", "gathered twice"),
+        (f"{LORA} ++peft.normalize_moe_lora=true", "a smaller rank beside experts"),
     ],
 )
 def test_what_is_not_priced_is_named(more: str, said: str) -> None:

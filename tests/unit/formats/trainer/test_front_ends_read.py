@@ -94,12 +94,15 @@ def test_adapters_have_rank_targets_and_bits() -> None:
     plain = read("llamafactory", FACTORY.format(mode="lora", more=""))
     assert plain.training == Training(mode="lora", rank=8, targets=TARGETS)
     assert plain.supposes == ("adapters of rank 8", "adapters on all linear layers")
+    assert plain.traits == (("kernels.all_linear", "modules"),)
 
 
 PEFT = "use_peft: true\ndtype: auto\nlora_target_modules: [c_attn, c_proj]"
 LORA = "adapter: lora\nlora_target_modules: [query_key_value]\nlora_modules_to_save: [embed_out]"
 JOINED = "model: a/b\ntuner_type: lora\ntarget_modules: [qkv_proj, gate_up_proj]"
 ENDS = "additional_target: embed_tokens,lm_head"
+UP = "mlp.experts.gate_up_proj"
+STACK: tuple[Target, ...] = ("expert_up",)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,21 @@ ENDS = "additional_target: embed_tokens,lm_head"
         ("trl", TRL.format(more=PEFT), ("q", "k", "v", "o", "down")),
         ("axolotl", AXOLOTL.format(more=LORA), ("q", "k", "v", "head")),
         ("ms-swift", JOINED, ("q", "k", "v", "gate", "up")),
+        (
+            "trl",
+            TRL.format(more=f"{PEFT}\nlora_target_parameters: [{UP}]"),
+            ("q", "k", "v", "o", "down", *STACK),
+        ),
+        (
+            "axolotl",
+            AXOLOTL.format(more=f"{LORA}\nlora_target_parameters: {UP}"),
+            ("q", "k", "v", *STACK, "head"),
+        ),
+        (
+            "ms-swift",
+            f"{JOINED}\ntarget_parameters: {UP}",
+            ("q", "k", "v", "gate", "up", *STACK),
+        ),
     ],
 )
 def test_modules_have_the_names_of_the_models_code(
@@ -126,7 +144,13 @@ def test_adapters_of_the_ends_are_left_out_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", ["lora_target: q_proj,w1", "additional_target: norm", "lora_target: lm_head"]
+    "more",
+    [
+        "lora_target: q_proj,w9",
+        "lora_target: q_proj,layers.7.v_proj",
+        "additional_target: norm",
+        "lora_target: lm_head",
+    ],
 )
 def test_modules_that_plans_do_not_know_are_named(more: str) -> None:
     key = more.partition(":")[0]
