@@ -68,6 +68,13 @@ def _state_phrases(states: StateTraits) -> dict[str, str]:
             states.zero2_gradient_bytes,
         ),
         "accumulation": (kept, states.accumulated_gradient_bytes),
+        "weight_shards": (
+            (
+                f"weights cut over {states.weight_shards:g} further ranks, "
+                f"experts over {states.expert_weight_shards:g}"
+            ),
+            states.cuts_weights,
+        ),
         "secondary_shards": ("ZeRO++ shards per node", states.zero3_secondary_weight_bytes),
     }
     return {name: text for name, (text, holds) in said.items() if holds}
@@ -107,7 +114,7 @@ def _sharded(context: Context, strategy: Strategy) -> bool:
 
 # Whether a plan's numbers depend on what is said of a topic.
 TOPICS: Mapping[str, Callable[[Context, Strategy], bool]] = {
-    **dict.fromkeys(("layers", "states", "attention", "dropout", "loss"), _always),
+    **dict.fromkeys(("layers", "states", "weight_shards", "attention", "dropout", "loss"), _always),
     "gradient_reduction": lambda c, s: (s.dp > 1 or s.cp > 1) and not _sharded(c, s),
     "sharded_gradients": _sharded,
     "accumulation": lambda _, s: s.zero_stage > 1 and s.num_micro_batches > 1,

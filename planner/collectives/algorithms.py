@@ -155,8 +155,7 @@ def top_k_all_gather(
 
     The share d of S bytes of gradients, each with its place in the tensor in 32 bits. Ranks keep
     other places each, so nothing is added on the way and volume grows with n: ``(n-1) 2 d S`` sent.
-    Source: arXiv 1712.01887, section 3. Excludes choosing them, entropy coding, and what is added
-    up locally.
+    Source: arXiv 1712.01887, section 3. Excludes choosing them, entropy coding, local sums.
     """
     return flat.ring_all_gather(2.0 * density * np.asarray(num_bytes) * num_ranks, num_ranks, link)
 

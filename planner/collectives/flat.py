@@ -155,8 +155,7 @@ def halving_doubling_all_reduce(n: Array) -> Steps:
     """Recursive halving, recursive doubling: ``2 ⌈log2 n⌉ α + 2(n-1)/n · S/B``.
 
     Not a power of two: two more rounds of S bytes, of which the busiest rank sends the second:
-    ``2(p-1)/p S + S``, and waits for the first. Source: Thakur, Rabenseifner, Gropp 2005,
-    section 4.5.
+    ``2(p-1)/p S + S``, and waits for the first. Source: Thakur et al. 2005, section 4.5.
     """
     power, odd = _power_below(n)
     core = busbw_factor("all_reduce", power)
@@ -234,8 +233,7 @@ def direct_exchange(n: Array) -> Steps:
 def pairwise_all_to_all(n: Array) -> Steps:
     """A part to one other rank after the other: ``(n-1) α + (n-1)/n · S/B``.
 
-    Source: Thakur, Rabenseifner, Gropp 2005, section 4.3 (MPICH); NCCL sends this way, several
-    partners at a time.
+    Source: Thakur et al. 2005, section 4.3 (MPICH); NCCL does so, several partners at a time.
     """
     return Steps(n - 1.0, busbw_factor("all_to_all", n))
 

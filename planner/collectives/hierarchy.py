@@ -112,8 +112,7 @@ def _stream(at: _Level, rounds: Array, sent_bytes: Array) -> CollectiveCost:
 def _shards(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
     """One level after the other, on what the levels below have left: S over ``below``.
 
-    Reduce-scatter inwards to outwards, all-gather back. Source: Cho et al. 2019 (BlueConnect),
-    recalled.
+    Reduce-scatter inwards to outwards, all-gather back. Source: BlueConnect, Cho 2019, recalled.
     """
     return flat(np.asarray(num_bytes, dtype=float) / at.below, at.level.members, at.level.link)
 

@@ -44,8 +44,7 @@ def flash_attention_forward_s(
 
     ``u``: blocks of 128 queries and one head. In 8 bits (``quantised``) at the factor that hwdb has
     for the precision, behind the cast of queries, keys and values. Source: fits to published kernel
-    benchmarks, error by accelerator and head size in docs/how-it-works/kernels.md. Excludes kernels
-    hwdb has no row for.
+    benchmarks, errors in docs/how-it-works/kernels.md. Excludes kernels hwdb has no row for.
     """
     fit = _attention_fit(work, accelerator)
     head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))

@@ -40,18 +40,22 @@ def context_bytes(context: Context) -> float:
 
 @item(
     "memory.overhead",
-    inputs=("traits.overheads.context_bytes", "traits.overheads.communicator_bytes"),
+    inputs=(
+        "traits.overheads.context_bytes",
+        "traits.overheads.communicator_bytes",
+    ),
     also=(context_bytes,),
 )
 def communicator_bytes(context: Context, strategy: StrategyColumns) -> Array:
     """Bytes outside the allocator beside the device context: one buffer set per communicator.
 
     Communicators of more than one rank are counted for every degree of GPUs, for ep, and for etp
-    where that is another group than tp; excluded are the embedding's and the experts' own
-    data-parallel groups. Source: framework traits.
+    where that is another group than tp, and where weights are cut over further ranks; excluded are
+    the embedding's and the experts' own data-parallel groups. Source: framework traits.
     """
     groups = ZERO + sum(1.0 * (getattr(strategy, axis) > 1) for axis in (*GPU_DEGREES, "ep"))
     groups = groups + 1.0 * ((strategy.etp > 1) & (strategy.etp != strategy.tp))
+    groups = groups + context.traits.states.cuts_weights
     return np.asarray(groups * context.traits.overheads.communicator_bytes)
 
 
@@ -64,7 +68,11 @@ def _rank_params(parts: StageParameters) -> Array:
 
 @item(
     "memory.dummy_weight_gradients",
-    inputs=("traits.kernels.dummy_weight_gradient_bytes", "model.hidden_size", "strategy.tp"),
+    inputs=(
+        "traits.kernels.dummy_weight_gradient_bytes",
+        "model.hidden_size",
+        "strategy.tp",
+    ),
 )
 def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Array) -> Array:
     """Bytes kept beside fused weight-gradient accumulation, below stage 2: ``d · params``.
@@ -76,14 +84,52 @@ def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Ar
 
 
 @item(
+    "memory.gathered_weights",
+    inputs=(
+        "traits.states.weight_shards",
+        "traits.states.expert_weight_shards",
+    ),
+)
+def gathered_bytes(context: Context, cut: float, layers: float = 1.0) -> float:
+    """Bytes per parameter to gather a weight that is cut over n ranks, and to make its gradient.
+
+    ``l (w + g/n) + g``, kept for ever: what arrives, the whole gradient, and the part scattered of
+    it; 0 where n is 1. One weight of every shape has them, l 1, and all experts of a layer, which
+    arrive a layer ahead, l 2. Source: GTPWeightCache and _wgrad_pool_get in
+    megatron/core/tensor_parallel/generalized_tensor_parallelism.py. Excludes second buffers of
+    neighbours of one shape, of recomputation, and of single layers under CUDA graphs.
+    """
+    gradient = context.traits.states.gradient_bytes
+    return (layers * (weight_bytes(context) + gradient / cut) + gradient) * (cut > 1.0)
+
+
+def gathered_layer_bytes(parts: StageParameters) -> Array:
+    """:func:`gathered_bytes` of layers."""
+    context = parts.context
+    costs = parts.costs
+    states = context.traits.states
+    experts = gathered_bytes(context, states.expert_weight_shards, layers=2.0)
+    dense = gathered_bytes(context, states.weight_shards)
+    return costs.at(costs.linear_params) * dense + costs.at(costs.body.expert_params) * experts
+
+
+def gathered_vocabulary_bytes(parts: StageParameters) -> Array:
+    """:func:`gathered_bytes` of embedding or head, which have one shape."""
+    cut = parts.context.traits.states.weight_shards
+    return parts.costs.at(parts.costs.vocab_params) * gathered_bytes(parts.context, cut)
+
+
+@item(
     "memory.buckets",
-    inputs=("traits.overheads.bucket_elements", "traits.overheads.num_buckets"),
+    inputs=(
+        "traits.overheads.bucket_elements",
+        "traits.overheads.num_buckets",
+    ),
 )
 def bucket_bytes(parts: StageParameters) -> Array:
     """Bytes of communication buckets: ``num_buckets · b · min(bucket_elements, params)``.
 
-    ``b``: 2, in 32 bits 4; ``params`` is the mean over stages of what a rank holds. Source:
-    framework traits.
+    ``b``: 2, in 32 bits 4; ``params`` is a rank's, the mean over stages. Source: framework traits.
     """
     overheads = parts.context.traits.overheads
     elements = np.minimum(overheads.bucket_elements, _rank_params(parts))
@@ -101,8 +147,7 @@ def bucket_bytes(parts: StageParameters) -> Array:
 def step_group_bytes(parts: StageParameters) -> Array:
     """Bytes of gradients copied at a time while a stage-3 optimizer steps.
 
-    fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: framework
-    traits.
+    fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: traits.
     """
     states, strategy = parts.context.traits.states, parts.strategy
     shard = _rank_params(parts) / parts.num_shards
@@ -138,7 +183,10 @@ def largest_gradient_bytes(parts: StageParameters) -> Array:
 
 @item(
     "memory.largest_gradient.embedding",
-    inputs=("model.vocab_size", "traits.states.embedding_gradient_is_whole"),
+    inputs=(
+        "model.vocab_size",
+        "traits.states.embedding_gradient_is_whole",
+    ),
 )
 def embedding_gradient_bytes(parts: StageParameters) -> Array:
     """Bytes of the embedding's gradient beyond a rank's share: ``vocab_params · (tp - 1) · g``.
@@ -197,7 +245,10 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
 
 @item(
     "memory.gather_buffers",
-    inputs=("traits.states.gathers_in_own_stream", "strategy.zero_stage"),
+    inputs=(
+        "traits.states.gathers_in_own_stream",
+        "strategy.zero_stage",
+    ),
 )
 def gather_pool_bytes(parts: StageParameters) -> Array:
     """Bytes of other streams' buffers, which nothing else may use.
@@ -302,7 +353,10 @@ def sent_bytes(parts: StageParameters) -> Array:
 
 @item(
     "memory.kept_logits",
-    inputs=("traits.states.keeps_stage_outputs", "strategy.num_micro_batches"),
+    inputs=(
+        "traits.states.keeps_stage_outputs",
+        "strategy.num_micro_batches",
+    ),
 )
 def kept_logits_bytes(parts: StageParameters) -> Array:
     """Bytes of all logits that a pipeline keeps to the end of the iteration, and of their join.
@@ -318,7 +372,10 @@ def kept_logits_bytes(parts: StageParameters) -> Array:
 
 @item(
     "memory.receive_buffers",
-    inputs=("traits.states.receives_into_own_buffers", "strategy.num_micro_batches"),
+    inputs=(
+        "traits.states.receives_into_own_buffers",
+        "strategy.num_micro_batches",
+    ),
 )
 def receive_buffer_bytes(parts: StageParameters) -> Array:
     """Bytes of one receive buffer: the boundary activation of a micro-batch."""

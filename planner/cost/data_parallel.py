@@ -98,8 +98,7 @@ def gather_elements(context: Context, layer_elements: Array, chunk_elements: Arr
     those that follow until they are ``weight_gather_elements``; n tensors of a layer count as
     alike. Source: traits; DeepSpeed, fetch_sub_module in deepspeed/runtime/zero/
     partitioned_param_coordinator.py. Excludes small tensors that stay gathered
-    (stage3_param_persistence_threshold), the rounding to whole tensors, and the host's time for
-    every module.
+    (stage3_param_persistence_threshold), rounding to tensors, and the host's time for each module.
     """
     wanted = context.traits.overlap.weight_gather_elements
     if not wanted:
@@ -109,9 +108,16 @@ def gather_elements(context: Context, layer_elements: Array, chunk_elements: Arr
 
 
 def gathered_weight_bytes(context: Context) -> float:
-    """Bytes per weight gathered under stage 3: fewer where the framework casts to fp8 first."""
-    in_fp8 = context.job.precision in ("fp8", "fp8_block", "mxfp8")
-    states = context.traits.states
+    """Bytes per weight gathered for a pass: fewer where the framework casts to fp8 first.
+
+    Weights cut over further ranks are kept, and gathered, in MXFP8 and NVFP4 with their scales.
+    """
+    precision, states = context.job.precision, context.traits.states
+    if states.cuts_weights:
+        # A scale of a byte for 32 and for 16 weights.
+        kept = {"mxfp8": 33.0 / 32.0, "fp4": 9.0 / 16.0}
+        return kept.get(precision, weight_bytes(context))
+    in_fp8 = precision in ("fp8", "fp8_block", "mxfp8")
     return states.fp8_gathered_weight_bytes if in_fp8 else weight_bytes(context)
 
 
@@ -172,9 +178,10 @@ def data_parallel_costs(
     group: Group,
     stage_params: Array,
     layer_params: Array,
+    frozen_elements: Array | float = 0.0,
     *,
     stays_gathered: bool = False,
-    frozen_elements: Array | float = 0.0,
+    weight_shards: float = 1.0,
 ) -> DataParallelCosts:
     """Price gradient reduction and weight gathering per parameter on ``group``.
 
@@ -183,32 +190,42 @@ def data_parallel_costs(
     Stage 2 with ``reduces_every_micro_batch`` and stage 3 repeat the reduction each micro-batch;
     stage 3 gathers twice each micro-batch, or once an iteration what ``stays_gathered``, and
     where it does not reshard under pipelining (arXiv 1910.02054, section 7; arXiv 2304.11277,
-    section 3). Replicas of the
-    sharding group all-reduce each rank's shard of the gradients after it is scattered
-    (hybrid sharding, arXiv 2304.11277, section 3.2.2). Messages are buckets
+    section 3). Replicas of the sharding group all-reduce each rank's shard of the gradients after
+    it is scattered (hybrid sharding, arXiv 2304.11277, section 3.2.2). Messages are buckets
     (:func:`bucket_elements`), or a layer from stage 3 on, gathered with its ``frozen_elements``
     (:func:`gather_elements`).
+
+    Where ``weight_shards`` n neighbours hold a part of each weight, they gather it for both passes
+    and scatter its gradient, a weight a message, in every micro-batch, ``2 w + g`` bytes; what a
+    rank holds, 1/n, is reduced and gathered once an iteration over every n-th rank (Megatron-LM
+    docs/api-guide/core/generalized_tensor_parallel.md, sections 1.3, 3.2). Excludes padding, and
+    gathers of their own for recomputation and further tokens.
     """
     states, cluster = context.traits.states, context.cluster
+    near, far, message, is_cut = group, group, layer_params, weight_shards > 1.0
+    if is_cut:
+        near, far = group.part(np.array(weight_shards)), group.every(weight_shards)
+        # linear_qkv, linear_proj, linear_fc1 and linear_fc2, those two of all experts together.
+        message = layer_params / 4.0
     stage = strategy.zero_stage
     when = exchanges_of(context, strategy, stays_gathered=stays_gathered)
     wire, weights = reduced_gradient_bytes(strategy, states), weight_bytes(context)
     layer_weights = gathered_weight_bytes(context)
-    chunk_params = stage_params / strategy.vpp
-    bucket = bucket_elements(context, strategy, chunk_params, layer_params)
-    all_reduce = _seconds_per_param("all_reduce", bucket, wire, group, cluster)
-    scatter = _seconds_per_param("reduce_scatter", bucket, wire, group, cluster)
+    chunk_params = stage_params / (strategy.vpp * weight_shards)
+    bucket = bucket_elements(context, strategy, chunk_params, layer_params / weight_shards)
+    all_reduce = _seconds_per_param("all_reduce", bucket, wire, far, cluster)
+    scatter = _seconds_per_param("reduce_scatter", bucket, wire, far, cluster)
     if states.broadcasts_weights:
         gather = broadcasts_s(stage_params * weights, group, cluster) / stage_params
     else:
-        gather = _seconds_per_param("all_gather", bucket, weights, group, cluster)
-    layer_reduce = _seconds_per_param("reduce_scatter", layer_params, wire, group, cluster)
+        gather = _seconds_per_param("all_gather", bucket, weights, far, cluster)
+    layer_reduce = _seconds_per_param("reduce_scatter", message, wire, near, cluster)
     if not states.scatters_gradients:
         whole = _seconds_per_param("all_reduce", layer_params, wire, group, cluster)
         layer_reduce = np.where(when.all_reduces, whole, layer_reduce)
-    unit = layer_params + frozen_elements
+    unit = message + frozen_elements
     unit = gather_elements(context, unit, unit / layer_params * chunk_params)
-    layer_gather = _seconds_per_param("all_gather", unit, layer_weights, group, cluster)
+    layer_gather = _seconds_per_param("all_gather", unit, layer_weights, near, cluster)
     replicas = group_of("dp_replicate", strategy, cluster)
     if np.any(replicas.size > 1):
         shard_bytes = wire / np.where(stage >= 1, group.size, 1.0)
@@ -222,13 +239,14 @@ def data_parallel_costs(
     if states.zero3_secondary_weight_bytes:
         domain = group.part(group.local)
         backward_gather = _seconds_per_param("all_gather", unit, layer_weights, domain, cluster)
-    gathered_back = np.where(when.gathers_each, backward_gather, 0.0)
+    gathered_back = np.where(when.gathers_each | is_cut, backward_gather, 0.0)
     copy_gather, copy_reduce = copy_s_per_param(context, when, stage)
+    reduce = np.where(when.reduces_each, 0.0, np.where(when.all_reduces, all_reduce, scatter))
     return DataParallelCosts(
-        reduce=np.where(when.reduces_each, 0.0, np.where(when.all_reduces, all_reduce, scatter)),
-        gather=np.where(when.gathers_once, gather, 0.0),
-        layer_forward=np.where(when.gathers_each, layer_gather, 0.0),
-        layer_backward=gathered_back + np.where(when.reduces_each, layer_reduce, 0.0),
+        reduce=reduce / weight_shards,
+        gather=np.where(when.gathers_once, gather, 0.0) / weight_shards,
+        layer_forward=np.where(when.gathers_each | is_cut, layer_gather, 0.0),
+        layer_backward=gathered_back + np.where(when.reduces_each | is_cut, layer_reduce, 0.0),
         layer_backward_gather=gathered_back,
         copy_gather=copy_gather,
         copy_reduce=copy_reduce,

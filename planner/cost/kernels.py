@@ -186,8 +186,7 @@ def aligned_fraction(gemm: Gemm) -> Array:
 
     The sides lie along rows in all three products of a linear layer; tokens never do. Batched
     products of activations suffer where any side is no multiple of 8: 16 bytes of a row.
-    Dimensionless, shape of the product's columns. Source: ALIGNED_FRACTIONS,
-    UNALIGNED_BATCH_FRACTION.
+    Shape of the product's columns. Source: ALIGNED_FRACTIONS, UNALIGNED_BATCH_FRACTION.
     """
     k = np.rint(gemm.k).astype(np.int64)
     if not gemm.has_weight:
@@ -270,7 +269,11 @@ def exposed_accumulation_s(
 @item(
     "time.compute.gemm",
     title="GEMMs",
-    inputs=(*SHAPE, "accelerator.gemm.sustained_fraction", "accelerator.peak_flops_per_s"),
+    inputs=(
+        *SHAPE,
+        "accelerator.gemm.sustained_fraction",
+        "accelerator.peak_flops_per_s",
+    ),
     also=(
         product_s,
         cast_s,
@@ -349,8 +352,7 @@ def gemm_backward_s(
 def memory_bound_s(num_bytes: Array, accelerator: AcceleratorSpec) -> Array:
     """Seconds of HBM traffic: bytes over the achieved bandwidth.
 
-    Source: copy and triad tests reach 0.79-0.89 of the datasheet (hwdb, memory_bound_fraction).
-    Excludes launch latency.
+    Source: copy and triad reach 0.79-0.89 of the datasheet (hwdb). Excludes launch latency.
     """
     bandwidth = accelerator.hbm_bytes_per_s * accelerator.memory_bound_fraction
     return np.asarray(num_bytes) / bandwidth
@@ -387,8 +389,7 @@ def element_wise_s(
     """Seconds of one fused element-wise kernel: a launch and its traffic; none without traffic.
 
     And the starts of ``num_tiny`` kernels that move next to nothing, or what is counted elsewhere.
-    Source: MEMORY_LAUNCH_S, :func:`memory_bound_s`. Excludes further launches of kernels that are
-    not fused.
+    Source: MEMORY_LAUNCH_S, :func:`memory_bound_s`. Excludes launches of kernels not fused.
     """
     launch_s = MEMORY_LAUNCH_S * ((np.asarray(num_bytes) > 0) + num_tiny)
     return launch_s + memory_bound_s(num_bytes, accelerator)

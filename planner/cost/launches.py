@@ -66,8 +66,7 @@ def launches(
     One for every product, batched and grouped ones included (in backward two, one where its weight
     is frozen), and for fused attention; those that move the op's traffic through HBM, the
     framework's number, none where its own are counted apart; one for every collective.
-    Source: counted in the frameworks' modules. Excludes views and allocations, whose time is part
-    of a launch's.
+    Source: counted in the frameworks' modules. Excludes views and allocations, part of a launch.
     """
     products = sum(2.0 if backward and not gemm.is_frozen else 1.0 for gemm in op.gemms)
     small, tiny = op.small_kernels[backward], op.tiny_kernels[backward]
@@ -104,8 +103,7 @@ def launch_floors_s(
     ``launches · launch_s``, for a mixture at least what routing and dispatch were seen to take
     (with :func:`router_launches_s`), and ``calls · grouped_launch_s`` for the products of its
     experts (:func:`grouped_calls`, twice in backward). All less what CUDA graphs replay: graphs of
-    a part of the layer leave experts out, so that their products are launched unless the whole
-    iteration is replayed.
+    a part of the layer leave experts out, whose products only a whole iteration's graph replays.
     """
     launched = 1.0 - kernels.cuda_graph_fraction
     forward, backward = (
@@ -129,8 +127,7 @@ def launch_floors_s(
 def segments(names: Sequence[str], waits: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Places of the ops between two waits of the host.
 
-    Those behind a layer's last wait stand with those before its first one, which follow in the
-    next layer. None without waits.
+    Those behind a layer's last wait stand with those before the next one's first. Empty without.
     """
     ends = [place for place, name in enumerate(names) if name in waits]
     parts = [tuple(range(low + 1, high + 1)) for low, high in pairwise(ends)]
@@ -284,8 +281,7 @@ def launch_waits_s(
 def host_waits(group: "LayerGroup", traits: FrameworkTraits) -> tuple[str, ...]:
     """Ops of a layer behind which the host waits for the device and is nowhere ahead of it.
 
-    None where all is replayed by a graph, or an exchange beside another micro-batch keeps the
-    device busy meanwhile.
+    Not where a graph replays all, or an exchange beside another micro-batch keeps the device busy.
     """
     kernels = traits.kernels
     keeps_busy = traits.overlap.expert_all_to_all_overlap == "batches"
@@ -304,8 +300,7 @@ def layer_waits_s(
 ) -> Passes:
     """Return the time a layer's forward, backward and repeated forward wait for the host; C each.
 
-    ``pass_s``: of these three; ``op_s``: of the forward's ops, before anything hides, of which all
-    are taken to hide the same share.
+    ``pass_s``: of these three; ``op_s``: of the forward's ops, of which all hide the same share.
     """
     kernels = traits.kernels
     pace = paired_launch_pace(group, traits)

@@ -55,8 +55,7 @@ def mtp_costs(
     """``n · (block + embedding + projection + head and loss)`` of n layers.
 
     The block is as the model's layers behind its leading ones (arXiv 2412.19437, section 2.2);
-    embedding and head are the model's, run once more. Excludes the copy that joins all hidden
-    states.
+    embedding and head are the model's, run once more. Excludes the copy that joins hidden states.
     """
     number = setting.job.mtp_layers
     if not number:

@@ -117,7 +117,11 @@ class Setting:
 @item(
     "time.context_parallel",
     title="context-parallel communication",
-    inputs=("strategy.cp", *SCALE_UP, *FABRIC),
+    inputs=(
+        "strategy.cp",
+        *SCALE_UP,
+        *FABRIC,
+    ),
     also=(core_op, *COLLECTIVE_FORMULAS),
 )
 def _comm_items(
@@ -210,15 +214,18 @@ def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
 @item(
     "time.compute.attention",
     title="attention",
-    inputs=("traits.kernels.attention", *SHAPE, "accelerator.attention"),
+    inputs=(
+        "traits.kernels.attention",
+        *SHAPE,
+        "accelerator.attention",
+    ),
     also=(flash_attention_forward_s, flash_attention_backward_s),
 )
 def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     """Matrix products, fused attention, memory-bound traffic and collectives of one pass of an op.
 
     Products without weights are unfused attention. Weight gradients are accumulated in backward, as
-    part of the product where that costs no traffic of its own; a chunk of a product is added to no
-    kept gradient.
+    part of the product where that costs no traffic of its own; chunks are added to none.
     """
     kernels, accelerator = setting.traits.kernels, setting.cluster.accelerator
     traffic = op.backward_bytes if backward else op.forward_bytes

@@ -261,12 +261,18 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
 
 @item(
     "memory.transient",
-    inputs=("model.vocab_size", "traits.kernels.loss"),
+    inputs=(
+        "model.vocab_size",
+        "traits.kernels.loss",
+    ),
     also=(StageModel.transient_bytes, head_op, transient_layer_bytes),
 )
 @item(
     "memory.transient.offload_buffers",
-    inputs=(*SHAPE, "strategy.offloaded_layers_per_stage"),
+    inputs=(
+        *SHAPE,
+        "strategy.offloaded_layers_per_stage",
+    ),
     also=(offload_buffer_bytes, StageModel.transient_bytes),
 )
 def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:

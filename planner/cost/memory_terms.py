@@ -5,6 +5,7 @@ A term is so many bytes per stage, per layer, or once on the stage of an end of 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -63,10 +64,9 @@ def _dummy(elements: Callable[[StageParameters], Array], per: Per) -> MemoryTerm
     )
 
 
-def _copy_behind_first(parts: StageParameters) -> Array:
-    """One stage that holds both ends has the copy of the vocabulary's gradient once."""
-    copy = buffers.largest_gradient_bytes(parts)
-    return copy * (parts.strategy.head_stage > 0)
+def _once(of: Callable[[StageParameters], Array]) -> Callable[[StageParameters], Array]:
+    """What embedding and head share where one stage holds both, of another stage than the first."""
+    return lambda parts: of(parts) * (parts.strategy.head_stage > 0)
 
 
 def _leading_params(parts: StageParameters) -> Array:
@@ -82,6 +82,12 @@ def _leading_params(parts: StageParameters) -> Array:
 # between strategies.
 TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     _dummy(lambda parts: parts.costs.at(parts.costs.linear_params), "stage"),
+    MemoryTerm(
+        name="gathered_weights.layers",
+        per="stage",
+        of=buffers.gathered_layer_bytes,
+        when=attrgetter("states.cuts_weights"),
+    ),
     MemoryTerm(
         name="workspaces", per="stage", of=lambda parts: buffers.workspace_bytes(parts.context)
     ),
@@ -140,7 +146,19 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
         elements=lambda parts: parts.last_params + parts.all_mtp_params,
     ),
     StateTerm(per="last", of=lambda parts, place: parts.frozen_bytes("last", place)),
-    MemoryTerm(name="largest_gradient.copy", per="last", of=_copy_behind_first),
+    MemoryTerm(name="largest_gradient.copy", per="last", of=_once(buffers.largest_gradient_bytes)),
+    MemoryTerm(
+        name="gathered_weights.vocabulary",
+        per="first",
+        of=buffers.gathered_vocabulary_bytes,
+        when=attrgetter("states.cuts_weights"),
+    ),
+    MemoryTerm(
+        name="gathered_weights.vocabulary",
+        per="last",
+        of=_once(buffers.gathered_vocabulary_bytes),
+        when=attrgetter("states.cuts_weights"),
+    ),
     MemoryTerm(name="kept_logits", per="last", of=buffers.kept_logits_bytes),
     _dummy(
         lambda parts: parts.costs.at(parts.costs.vocab_params + parts.costs.mtp.linear_params),

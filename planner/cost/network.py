@@ -167,8 +167,7 @@ def fabric_bytes_per_s(group: Group, cluster: ClusterSpec) -> Array:
     """Bandwidth of a ring that leaves the domain: its ports, capped by the domain's rate.
 
     Where members have a link to each other, ``l`` chains lie beside each other in a domain, of
-    which the last hop is the network's, and only ``l - 1`` rings: two nodes of 8 MI300X reach 357
-    GB/s, one 315.
+    which the last is the network's, and ``l - 1`` rings: two MI300X nodes have 357 GB/s, one 315.
     """
     inside = domain_bytes_per_s(group, cluster)
     if cluster.domain.topology == "fully_connected":
@@ -222,8 +221,7 @@ def _switched_domain_all_reduce_s(num_bytes: Array, group: Group, cluster: Clust
 
     ``2 · (domain latency + depth) + S · max((l+1)/l / domain rate, 2 / ports)`` for l local members
     in each domain, the ports as :func:`tree_ports_bytes_per_s` has them. Source: NCCL,
-    src/graph/tuning.cc (NVLSTree); stas00/ml-engineering, network/README.md (N + 1 sends). Only for
-    two and more local members.
+    src/graph/tuning.cc (NVLSTree); stas00/ml-engineering, network/README.md. From two members on.
     """
     local = group.local
     inside = (local + 1.0) / local / domain_bytes_per_s(group, cluster)
@@ -256,8 +254,7 @@ def exchange_start_s(num_bytes: Array, group: Group) -> Array:
     """Seconds before an exchange of experts' tokens between domains moves bytes.
 
     Ranks tell each other how many tokens to expect, then fill a pipeline of buffers over two
-    networks. Source: EXCHANGE_START_S. Excludes exchanges inside a domain, whose start is part of
-    what was measured there.
+    networks. Source: EXCHANGE_START_S. Excludes those inside a domain, measured with their start.
     """
     crosses = (num_bytes > 0) & (group.local < group.size)
     return np.where(crosses, EXCHANGE_START_S, 0.0)
@@ -276,8 +273,7 @@ def collective_s(
     they reduce) whose bandwidth is that of the slowest level it crosses and whose latency is the
     sum over the levels; no less than the same collective of the same bytes among the members of
     one domain, which is part of the work: a group that grows across domains never gets faster.
-    Excludes contention between groups of different axes. Zero for a group of one or an empty
-    message.
+    Excludes contention between groups of different axes. 0 for a group of one, or no message.
     """
     num_bytes = np.asarray(num_bytes, dtype=float)
     inside = domain_s(collective, num_bytes, group, cluster)

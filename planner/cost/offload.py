@@ -1,7 +1,4 @@
-"""Time cost of optimizer states and parameters in host memory or on NVMe.
-
-Sections of papers are recalled.
-"""
+"""Time cost of optimizer states and parameters in host memory or on NVMe (sections recalled)."""
 
 import numpy as np
 
@@ -23,8 +20,7 @@ def host_link_share(strategy: StrategyColumns, cluster: ClusterSpec) -> Array:
 def host_transfer_s(num_bytes: Array, cluster: ClusterSpec) -> Array:
     """``bytes / link``: between pinned host memory and one accelerator, over its link, one way.
 
-    Both ways go at once. Source: arXiv 2104.07857, section 5.2 (every rank uses its own link).
-    Excludes latency.
+    Both ways go at once. Source: arXiv 2104.07857, section 5.2 (a link per rank). Excludes latency.
     """
     return num_bytes / cluster.node.host_link_bytes_per_s
 

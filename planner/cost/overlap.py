@@ -1,8 +1,7 @@
 """Exposed part of a communication that runs alongside computation.
 
 Two effects only: a communication can hide no longer than the computation beside it lasts, and
-while it runs its kernels hold multiprocessors that the computation would use. Sections of papers
-are recalled.
+while it runs its kernels hold multiprocessors of the computation. Sections are recalled.
 """
 
 from typing import Literal
@@ -89,8 +88,7 @@ def exposed_tensor_parallel_s(
     one product. Of what that hides only ``achieved_fraction`` is hidden (synchronisation between
     chunks, slower single exchanges). Never more than none: such products are left whole. Ring
     exchange uses copy engines or one multiprocessor, hence no interference. Source: Wang et al.,
-    ASPLOS 2023, section 4; Transformer Engine, comm_gemm_overlap (ring exchange: num_sm 1);
-    formula derived.
+    ASPLOS 2023, section 4; Transformer Engine, comm_gemm_overlap (num_sm 1); derived.
     """
     if overlap == "none":
         return np.asarray(comm_s)
@@ -116,8 +114,7 @@ def exposed_all_to_all_s(
     and experts of the other (weight gradients included where they are delayed).
     :func:`exposed_beside_s` with the computation that is beside. Source: Megatron-Core
     ``--moe-shared-expert-overlap``, ``--overlap-moe-expert-parallel-comm``; DualPipe, arXiv
-    2412.19437, section 3.2.1. Excludes passes that have no partner
-    (:func:`unpaired_micro_batches`).
+    2412.19437, section 3.2.1. Excludes :func:`unpaired_micro_batches`.
     """
     if overlap == "none":
         return np.asarray(comm_s)

@@ -166,8 +166,7 @@ def activation_offload(parts: StageParameters, times: LayerTimes) -> tuple[Durat
     behind the parameters' own fetch over the same link, and the first layer's way there and back
     (:func:`overlap.prefetch_fill_s`); two layers' buffers
     (:func:`buffers.offload_buffer_bytes`). Source: transformer_engine/pytorch/cpu_offload.py, which
-    spreads the transfers of some layers over all of a pass: what that hides beyond a layer's own
-    pass is left out.
+    spreads the transfers of some layers over all of a pass: what that hides further is left out.
     """
     transfer = activation_transfer_s(parts)
     both = times.fetch + transfer

@@ -3,8 +3,7 @@
 The search bounds it, the solver optimises it and the estimate reports it: one model for all.
 Rows are strategies (C); matrices are strategies by stages. ``layers`` has one
 column per stage 0 to P - 1, or, where ``stages`` is given (1 x K or C x K stage numbers), one
-column for each of those; ``counts`` has such a matrix for each of POLICIES, or is None where no
-layer is recomputed or offloaded.
+column for each of those; ``counts`` has such a matrix for each of POLICIES; None: no layers.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -183,8 +182,7 @@ class StageModel(Rowed):
         """Seconds per micro-batch of every stage (or of the given ones).
 
         ``n t + Σ_k (c_k a_k + [c_k > 0] b_k) + fixed``: n layers, of which c_k are under policy k,
-        which adds a_k to a layer and b_k to a stage; fixed is embedding, head and links. Excludes
-        pipeline waiting.
+        which adds a_k to a layer, b_k to a stage; fixed: embedding, head, links. Excludes waiting.
         """
         fixed = self.fixed_time_s(_stages_of(layers, stages))
         seconds = layers * self.layer_s[:, None] + fixed
@@ -229,7 +227,12 @@ class StageModel(Rowed):
 
     @item(
         "memory.activations",
-        inputs=("strategy.schedule", "strategy.pp", "strategy.vpp", "strategy.layers_per_stage"),
+        inputs=(
+            "strategy.schedule",
+            "strategy.pp",
+            "strategy.vpp",
+            "strategy.layers_per_stage",
+        ),
         also=IN_FLIGHT,
     )
     def held_bytes(
@@ -238,8 +241,7 @@ class StageModel(Rowed):
         """Peak bytes the allocator holds on every stage (or on the given ones).
 
         Tensors, and blocks that were freed but only another stream may use again. ``n`` layers hold
-        ``n · static + in flight · (kept by policy)``; fixed bytes and the largest transient are
-        added.
+        ``n · static + in flight · (kept by policy)``, fixed bytes and the largest transient.
         """
         stages = _stages_of(layers, stages)
         flight = self.in_flight(stages)

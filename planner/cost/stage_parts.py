@@ -136,13 +136,14 @@ def _data_parallel(
     few, params = strategy.take(rows), params[rows]
     states, num_layers = context.traits.states, context.model.num_blocks / few.pp
     group = group_of(axis, few, context.cluster)
-    sizes = (params * num_layers, params)
-    ends = layer = data_parallel_costs(context, few, group, *sizes, frozen_elements=frozen[rows])
+    sizes, cut = (params * num_layers, params, frozen[rows]), states.weight_shards
+    ends = layer = data_parallel_costs(context, few, group, *sizes, weight_shards=cut)
     if states.zero3_keeps_ends_gathered and np.any(few.zero_stage >= 3):
-        ends = data_parallel_costs(context, few, group, *sizes, stays_gathered=True)
+        ends = data_parallel_costs(context, few, group, *sizes[:2], stays_gathered=True)
     if context.model.moe:
         experts = group_of(f"expert_{axis}", few, context.cluster)
-        of_experts = data_parallel_costs(context, few, experts, *sizes)
+        cut = states.expert_weight_shards
+        of_experts = data_parallel_costs(context, few, experts, *sizes[:2], weight_shards=cut)
         layer = blended(layer, of_experts, expert_fraction[rows])
     spread = layer.take(index)
     return spread if ends is layer else ends.take(index), spread
@@ -173,19 +174,24 @@ def stage_parameters(
     optimizer = context.traits.optimizer
     means = mean_states(context.model, optimizer)
 
-    def states_of(own_bytes: float, num_shards: Array) -> StateBytes:
-        master = optimizer.master_bytes
-        return state_bytes(strategy, states, num_shards, own_bytes, master, domain_shards)
+    cut, experts_cut = states.weight_shards, states.expert_weight_shards
 
-    unlike = {each: states_of(each, shards) for each in {means.layer, means.first, means.last}}
+    def states_of(own_bytes: float, num_shards: Array, cut: float) -> StateBytes:
+        master = optimizer.master_bytes
+        return state_bytes(strategy, states, num_shards, own_bytes, master, domain_shards, cut)
+
+    unlike = {each: states_of(each, shards, cut) for each in {means.layer, means.first, means.last}}
 
     def ends_of(optimizer_bytes: float) -> StateBytes:
         found = unlike[optimizer_bytes]
         keeps = states.zero3_keeps_ends_gathered & (strategy.zero_stage >= 3)
         return replace(found, weights=found.weights + weight_bytes(context) * keeps)
 
-    layer_states = unlike[means.layer]
+    layer_states = expert_states = unlike[means.layer]
+    if context.model.moe:
+        expert_states = states_of(means.layer, expert_shards, experts_cut)
     owned = (1.0 - fraction) / shards + fraction / expert_shards
+    held = (1.0 - fraction) / cut + fraction / experts_cut
     return StageParameters(
         context=context,
         strategy=strategy,
@@ -202,9 +208,9 @@ def stage_parameters(
         states=layer_states,
         first_states=ends_of(means.first),
         last_states=ends_of(means.last),
-        expert_states=states_of(means.layer, expert_shards) if context.model.moe else layer_states,
-        num_shards=np.where(sharded, shards, 1.0),
-        owned_fraction=np.where(sharded, owned, 1.0),
+        expert_states=expert_states,
+        num_shards=np.where(sharded, shards, cut),
+        owned_fraction=np.where(sharded, owned, held),
         dp=ends_dp,
         layer_dp=layer_dp,
     )

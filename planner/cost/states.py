@@ -52,8 +52,7 @@ def shard_degree(strategy: StrategyColumns) -> Array:
 def expert_shard_degree(strategy: StrategyColumns) -> Array:
     """Ranks over which ZeRO shards experts: those of :func:`shard_degree`, times tp / (etp · ep).
 
-    The ranks of a stage that hold the same part of the same experts, inside one replica of the
-    sharding group; at least 1.
+    Ranks of a stage with the same part of the same experts, in one sharding group; at least 1.
     """
     shards = shard_degree(strategy) * strategy.tp / (strategy.etp * strategy.ep)
     return np.maximum(shards, 1.0)
@@ -70,7 +69,12 @@ class FrozenShares(Rowed):
 @item(
     "memory.frozen_weights",
     title="frozen weights",
-    inputs=("traits.training.mode", "strategy.zero_stage", "strategy.dp", "strategy.offload"),
+    inputs=(
+        "traits.training.mode",
+        "strategy.zero_stage",
+        "strategy.dp",
+        "strategy.offload",
+    ),
     also=(frozen_op,),
 )
 def frozen_shares(
@@ -114,11 +118,19 @@ def unsharded_until_step(strategy: StrategyColumns, traits: StateTraits) -> Mask
 
 @item(
     "memory.weights",
-    inputs=("strategy.zero_stage", "strategy.dp", "traits.states.weight_bytes"),
+    inputs=(
+        "strategy.zero_stage",
+        "strategy.dp",
+        "traits.states.weight_bytes",
+    ),
 )
 @item(
     "memory.gradients",
-    inputs=("strategy.zero_stage", "strategy.dp", "traits.states.gradient_bytes"),
+    inputs=(
+        "strategy.zero_stage",
+        "strategy.dp",
+        "traits.states.gradient_bytes",
+    ),
 )
 @item(
     "memory.optimizer",
@@ -138,6 +150,7 @@ def state_bytes(
     optimizer_bytes: float = 8.0,  # two fp32 moments
     master_bytes: float | None = None,
     domain_shards: Array | float = 1.0,
+    weight_shards: float = 1.0,
 ) -> StateBytes:
     """Weights, gradients and optimizer bytes per parameter by ZeRO stage and offload.
 
@@ -147,18 +160,20 @@ def state_bytes(
     stage 2 also the gradients, stage 3 also the weights; every shard is 1/num_shards (arXiv
     1910.02054, section 5). Under pipelining FSDP may keep weights and gradients whole
     (``zero3_reshards_under_pp``). DeepSpeed's bf16 optimizer shards states at stage 0 as well
-    (``shards_replica_states``). Offloaded optimizer states, all or
-    ``offload_percent`` of them, take their gradient shard along (arXiv 2101.06840, section 4).
-    Excludes padding, and on the device copies of gradients that are made group by group
-    (:func:`planner.cost.buffers.step_group_bytes`).
+    (``shards_replica_states``). ``weight_shards`` of the ranks hold a part each of weight and
+    gradient at every stage (Megatron-LM generalized_tensor_parallel.md, section 1.7). Offloaded
+    optimizer states, all or ``offload_percent`` of them, take their gradient shard along (arXiv
+    2101.06840, section 4). Excludes padding, and on the device copies of gradients that are made
+    group by group (:func:`planner.cost.buffers.step_group_bytes`).
     """
     stage = strategy.zero_stage
     whole = unsharded_until_step(strategy, traits)
-    weights = np.where(stage >= 3, traits.zero3_weight_bytes / num_shards, traits.weight_bytes)
+    whole_weights = traits.weight_bytes / weight_shards
+    weights = np.where(stage >= 3, traits.zero3_weight_bytes / num_shards, whole_weights)
     secondary = traits.zero3_secondary_weight_bytes / domain_shards
     weights = weights + np.where(stage >= 3, secondary, 0.0)
     weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
-    gradient_shards = np.where((stage >= 2) & ~whole, num_shards, 1.0)
+    gradient_shards = np.where((stage >= 2) & ~whole, num_shards, weight_shards)
     accumulated = (stage >= 2) & (strategy.num_micro_batches > 1)
     late = traits.zero2_gradient_bytes or traits.gradient_bytes
     # bf16 at stage 0: fp32 gradients beside sharded states.
@@ -173,7 +188,7 @@ def state_bytes(
     unsharded = 0.0 if traits.shards_replica_states else traits.unsharded_gradient_copy_bytes
     copies = np.where(stage >= 1, traits.sharded_gradient_bytes, unsharded + buckets)
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
-    shards = np.where((stage >= 1) | traits.shards_replica_states, num_shards, 1.0)
+    shards = np.where((stage >= 1) | traits.shards_replica_states, num_shards, weight_shards)
     optimizer = (master + optimizer_bytes + copies) / shards
     in_groups = np.where(without_gradient_copies(strategy, traits), copies, 0.0) / shards
     host_optimizer = offloaded_fraction(strategy)

@@ -68,7 +68,12 @@ def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned
 @item(
     "time.tied_embedding",
     title="tied-embedding reduction",
-    inputs=("model.tied_embeddings", "job.mtp_layers", "model.vocab_size", "strategy.pp"),
+    inputs=(
+        "model.tied_embeddings",
+        "job.mtp_layers",
+        "model.vocab_size",
+        "strategy.pp",
+    ),
 )
 def tied_embedding_s(parts: StageParameters) -> Array:
     """All-reduce of the shared vocabulary gradient between first and last stage.

@@ -39,7 +39,11 @@ def step_end_items(subject: PricedStrategy, stage: int) -> TimeItems:
     "time.pipeline",
     text="What pipelining costs the slowest stage. bubble + p2p: waiting for other stages, and "
     "transfers between stages that are not hidden.",
-    inputs=("strategy.pp", "strategy.vpp", "strategy.num_micro_batches"),
+    inputs=(
+        "strategy.pp",
+        "strategy.vpp",
+        "strategy.num_micro_batches",
+    ),
     also=(one_f_one_b_makespan_s, p2p_s),
 )
 def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
@@ -158,8 +162,7 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     W is the layers' weight gradients, B the rest of backward, with what is recomputed. Embedding
     and head stand on the first and the last chunk, a third of their kernels each in F, B and W,
     their collectives in the pass that has them.
-    What a stage has once per micro-batch (transfers, prefetch that nothing hides) is spread evenly
-    over its chunks and both passes.
+    What a stage has once per micro-batch (transfers, prefetch) is spread over chunks and passes.
     """
     pace = float(straggler_factor(subject.context, subject.columns)[0])
     weight_s = pace * float(layer_weight_gradient_s(subject.context, subject.columns)[0])

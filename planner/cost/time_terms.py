@@ -73,7 +73,12 @@ def exposed_p2p_s(parts: StageParameters, times: LayerTimes, link_s: Array) -> A
 @item(
     "time.pipeline.p2p",
     title="pipeline transfers",
-    inputs=("strategy.pp", "strategy.vpp", "traits.overlap.pipeline_p2p_overlap", *FABRIC),
+    inputs=(
+        "strategy.pp",
+        "strategy.vpp",
+        "traits.overlap.pipeline_p2p_overlap",
+        *FABRIC,
+    ),
     also=(boundary_message_bytes, exposed_p2p_s, point_to_point_s),
 )
 def p2p_s(parts: StageParameters) -> Array:
@@ -153,7 +158,10 @@ def _named(items: TimeItems) -> TimeItems:
     text="Kernels of the slowest stage. Sum over its items: seconds per layer and "
     "micro-batch, forward and backward, times layers and micro-batches; embedding and head "
     "once per micro-batch on the stages that have them. Excludes what is recomputed.",
-    inputs=("strategy.layers_per_stage", "strategy.num_micro_batches"),
+    inputs=(
+        "strategy.layers_per_stage",
+        "strategy.num_micro_batches",
+    ),
     also=(StageModel.time_s,),
 )
 @item(
@@ -184,19 +192,30 @@ def _layer_terms(costs: LayerCosts, times: LayerTimes) -> Iterator[TimeTerm]:
 @item(
     "time.compute.embedding",
     title="embedding",
-    inputs=(*SHAPE, *HBM),
+    inputs=(
+        *SHAPE,
+        *HBM,
+    ),
     also=(embedding_op, memory_bound_s),
 )
 @item(
     "time.compute.mtp",
     title="multi-token prediction",
-    inputs=(*SHAPE, "job.mtp_layers", "model.vocab_size"),
+    inputs=(
+        *SHAPE,
+        "job.mtp_layers",
+        "model.vocab_size",
+    ),
     also=(mtp_costs, projection_op, head_op),
 )
 @item(
     "time.compute.head_and_loss",
     title="vocabulary head and loss",
-    inputs=(*SHAPE, "model.vocab_size", "traits.kernels.loss_traffic_bytes"),
+    inputs=(
+        *SHAPE,
+        "model.vocab_size",
+        "traits.kernels.loss_traffic_bytes",
+    ),
     also=(head_op, gemm_s),
 )
 def _end_terms(parts: StageParameters) -> Iterator[TimeTerm]:

@@ -52,6 +52,11 @@ class Group:
         members = tuple(np.minimum(inside, size) for inside in self.members)
         return Group(members=members, domain=self.domain, spans=self.spans)
 
+    def every(self, step: float) -> "Group":
+        """Return the first of each ``step`` neighbouring members as a group of their own."""
+        members = tuple(np.maximum(inside // step, 1) for inside in self.members)
+        return Group(members=members, domain=self.domain, spans=self.spans)
+
 
 def _placed_inside(axis: str, strategy: StrategyColumns) -> Array:
     """The product of the degrees that the strategy's placement has inside ``axis``."""
@@ -112,8 +117,7 @@ def _inside(size: Array, stride: Array, number: int, cluster: ClusterSpec) -> Ar
 def group_of(axis: str, strategy: StrategyColumns, cluster: ClusterSpec) -> Group:
     """Place ``axis`` with stride equal to the product of the axes inside it.
 
-    Under a placement with pp inside dp, groups that also span cp (which then is 1) are those of dp
-    alone.
+    Under a placement with pp inside dp, groups that also span cp, which is 1, are those of dp.
     """
     size, stride = extent_of(axis, strategy)
     inside: tuple[Array, ...] = ()

@@ -1,7 +1,6 @@
 """Bytes that collectives and transfers carry, pass by pass, of one strategy.
 
-The same messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` price, with their
-sizes in place of their seconds.
+The messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` price, by their sizes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,8 +66,10 @@ def why_no_traffic(subject: PricedStrategy) -> str:
     """Return the part of a strategy that sends messages not listed here, or an empty string."""
     if subject.context.job.mtp_layers:
         return "layers of multi-token prediction"
-    zero3 = subject.strategy.zero_stage >= 3
-    if zero3 and subject.context.traits.states.zero3_secondary_weight_bytes:
+    states, zero3 = subject.context.traits.states, subject.strategy.zero_stage >= 3
+    if states.cuts_weights:
+        return "weights cut over further ranks"
+    if zero3 and states.zero3_secondary_weight_bytes:
         return "secondary shards of weights (ZeRO++)"
     return ""
 
@@ -184,8 +185,7 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     """Messages of every chunk, stage and boundary; none of :func:`why_no_traffic`.
 
     A chunk's layers send ``layers · bytes of the mean layer``, its ends what stage 3 gathers of
-    them, and what a split vocabulary sends. Excludes messages that no item of time is for
-    (gradient norm, logged losses).
+    them, and what a split vocabulary sends. Excludes those of gradient norm and logged losses.
     """
     context, columns, parts = subject.context, subject.columns, subject.parts
     shape = timed_shape(layer_shape(columns, context.job), context.job)

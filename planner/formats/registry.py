@@ -103,8 +103,7 @@ def own_texts(table: str, name: str) -> Mapping[str, str]:
     """A format's texts of a table.
 
     ``left_open``: what is left to its user, and the keys for it. ``not_priced``: keys that change
-    memory or time beside what plans price, and how; under ``.idle`` the keys beside which they
-    change nothing.
+    memory or time beside what plans price, and how; under ``.idle`` the keys that undo that.
     """
     by_format: dict[str, dict[str, str]] = load_own(__package__, f"{table}.yaml")
     return by_format.get(name, {})

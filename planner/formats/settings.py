@@ -3,14 +3,16 @@
 Below them how the rules of a format are declared: a function each, with its source above it.
 """
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partialmethod, wraps
+from functools import partial, partialmethod, wraps
 from itertools import islice
 from math import isfinite
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from planner.documents.tree import Duplicate, load_own
+from planner.expr import OF_DATA, computed, parsed
 from planner.formats.format import CheckContext, Finding, FormatRule, Located, Severity, Violation
 
 Settings = Mapping[str, Located]
@@ -153,6 +155,15 @@ class ConfigView:
     unresolved: set[str] = field(default_factory=set)
     """Keys that were asked for whose value the file leaves open; what rests on it is not said."""
 
+    @property
+    def named(self) -> "Named":
+        """What conditions ask, by name."""
+        return Named(self)
+
+    def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """The value that conditions name so, ``has_`` before it: if it is given."""
+        raise NotImplementedError(name)
+
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - whatever the file holds
         """The value of a key, None where it is not there."""
         return given(self.settings, key)
@@ -183,6 +194,19 @@ class ConfigView:
         return self.settings[key].key if key in self.settings else key
 
 
+class Named(dict[str, Any]):
+    """Attributes of a view, else its settings, each asked for once it is needed."""
+
+    def __init__(self, file: ConfigView) -> None:
+        super().__init__()
+        self.file = file
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """The attribute or setting."""
+        is_own = name in dir(self.file)
+        return getattr(self.file, name) if is_own else self.file.setting(name)
+
+
 View = TypeVar("View", bound=ConfigView)
 Check: TypeAlias = Callable[[View], Violations | Refused | Iterable[str] | bool]
 
@@ -195,8 +219,7 @@ class Rules(list[FormatRule], Generic[View]):
 
     A function returns whether ``key`` breaks the rule; or all that may be wrong with ``key``; or
     the keys that break it; or violations. What is wrong with keys is ``says``, else the function's
-    docstring; it may name the ``file`` and what is ``given``. Of a file in which the flag ``on`` is
-    not on, nothing is asked.
+    docstring; it may name the ``file`` and what is ``given``. Without flag ``on`` none is asked.
     """
 
     def __init__(self, view: Callable[..., View | None]) -> None:
@@ -263,3 +286,16 @@ class Rules(list[FormatRule], Generic[View]):
         return add
 
     unenforced = partialmethod(__call__, enforced=False)
+
+    def add_table(self, table: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add the rules of a data file: what is wrong, by conditions on names of ``View.named``."""
+        for name, entry in table.items():
+            found = {text: parsed(condition) for text, condition in entry["wrong"].items()}
+            rest = {key: value for key, value in entry.items() if key != "wrong"}
+            self(name=name, when=partial(_broken, found), **{"holds": next(iter(found)), **rest})
+
+
+def _broken(conditions: Mapping[str, ast.expr], file: ConfigView) -> Refused:
+    """What is wrong by the conditions that hold of a file."""
+    texts = [text for text, tree in conditions.items() if computed(tree, file.named, OF_DATA)]
+    return {text.format_map(file.named): True for text in texts}

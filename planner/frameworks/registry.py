@@ -335,8 +335,7 @@ def load_traits(
 ) -> FrameworkTraits:
     """Return the traits of a framework profile with a user's settings laid over them.
 
-    Unknown names raise InputError, and a capacity that the framework does not offer; else settings
-    have been checked.
+    Unknown names, and a capacity that the framework does not offer, raise InputError.
     """
     figures = trait_figures(framework, profile, settings)
     sections = {}

@@ -11,6 +11,7 @@ from planner.frameworks.registry import (
     load_optimizer,
     load_traits,
     profile_names,
+    software_facts,
 )
 from planner.spec.job import mtp_positions
 from planner.spec.model import ModelSpec
@@ -41,8 +42,8 @@ def runtime_settings(
     *,
     graphs: Iterable[str],
     dispatcher: str | None,
-    expert_overlap: bool | None,
-    tp_overlap: bool | None,
+    expert_overlap: bool | None = None,
+    tp_overlap: bool | None = None,
 ) -> tuple[Setting, ...]:
     """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
     captured = captured_fraction(graphs)
@@ -56,11 +57,8 @@ def runtime_settings(
         "overlap.tensor_parallel_overlap": overlap,
     }
     if dispatcher:
-        # Those that send a token once to each remote domain, and the one whose own kernels sort
-        # tokens: hybrid_ep_dispatch in Megatron-LM's megatron/core/transformer/moe/fused_a2a.py;
-        # DeepEP's are followed by Transformer Engine's.
-        stated["kernels.deduplicated_dispatch"] = dispatcher in ("deepep", "hybridep", "flex")
-        stated["kernels.dispatch_permutes"] = dispatcher == "hybridep"
+        kernels = software_facts()["dispatcher"][dispatcher]["kernels"]
+        stated |= {f"kernels.{name}": figure["value"] for name, figure in kernels.items()}
     return tuple((path, value) for path, value in stated.items() if value is not None)
 
 

@@ -379,7 +379,11 @@ def input_share(adapter: Adapter, traits: KernelTraits) -> float:
 
 @item(
     "memory.activations.adapters",
-    inputs=(*SHAPE, "traits.training.rank", "traits.training.targets"),
+    inputs=(
+        *SHAPE,
+        "traits.training.rank",
+        "traits.training.targets",
+    ),
     also=(adapter_parts,),
 )
 def adapter_op(

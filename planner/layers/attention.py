@@ -38,11 +38,19 @@ INDEX_BYTES = 4.0  # of a chosen key's position
 
 @item(
     "memory.activations.attention_norm",
-    inputs=(*SHAPE, "traits.kernels.saved.name", "strategy.sequence_parallel"),
+    inputs=(
+        *SHAPE,
+        "traits.kernels.saved.name",
+        "strategy.sequence_parallel",
+    ),
 )
 @item(
     "memory.activations.mlp_norm",
-    inputs=(*SHAPE, "traits.kernels.saved.name", "strategy.sequence_parallel"),
+    inputs=(
+        *SHAPE,
+        "traits.kernels.saved.name",
+        "strategy.sequence_parallel",
+    ),
 )
 def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Half of a block's norms, residual additions and dropouts.
@@ -113,7 +121,12 @@ def tp_exit_comms(model: ModelSpec, shape: LayerShape) -> BothComms:
 
 @item(
     "memory.activations.qkv",
-    inputs=(*SHAPE, "model.num_heads", "model.num_kv_heads", "model.head_dim"),
+    inputs=(
+        *SHAPE,
+        "model.num_heads",
+        "model.num_kv_heads",
+        "model.head_dim",
+    ),
 )
 def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[Op, ...]:
     """Query, key and value projection, fused into one matmul.
@@ -205,7 +218,11 @@ def mla_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
 
 @item(
     "memory.activations.attention_core",
-    inputs=(*SHAPE, "traits.kernels.attention", "traits.kernels.dropout"),
+    inputs=(
+        *SHAPE,
+        "traits.kernels.attention",
+        "traits.kernels.dropout",
+    ),
 )
 def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
     """Scores, softmax and weighted values.
@@ -287,7 +304,14 @@ def latent_keys(model: ModelSpec, mla: MlaSpec, seq_len: Array | float) -> Array
     return window + (mean_keys(chosen * ratio, seq_len) / ratio if ratio else 0.0)
 
 
-@item("memory.activations.indexer", inputs=(*SHAPE, "model.mla", "model.indexer"))
+@item(
+    "memory.activations.indexer",
+    inputs=(
+        *SHAPE,
+        "model.mla",
+        "model.indexer",
+    ),
+)
 def indexer_op(
     model: ModelSpec, indexer: IndexerSpec, shape: LayerShape, traits: KernelTraits
 ) -> Op:
@@ -319,7 +343,13 @@ def indexer_op(
     )
 
 
-@item("memory.activations.compressor", inputs=(*SHAPE, "model.mla"))
+@item(
+    "memory.activations.compressor",
+    inputs=(
+        *SHAPE,
+        "model.mla",
+    ),
+)
 def compressor_op(model: ModelSpec, shape: LayerShape) -> Op:
     """Entries that stand for several tokens each: means of their keys by gates of their own.
 

@@ -14,7 +14,7 @@ from planner.frameworks.registry import (
     table_names,
     trait_types,
 )
-from planner.limits import short
+from planner.limits import MAX_GPUS, short
 from planner.notes import COMMAND_LINE, Problems
 from planner.spec.job import Precision
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
@@ -48,6 +48,8 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "kernels.attention_rate_fraction": (0.01, 1.0),
     "kernels.expert_capacity_factor": (0.0, 1000.0),
     "support.usual_zero_stage": (0, 3),
+    "states.weight_shards": (1, MAX_GPUS),
+    "states.expert_weight_shards": (1, MAX_GPUS),
     "offload.host_bandwidth_fraction": (0.01, 1.0),
     "offload.pageable_rate_fraction": (0.01, 1.0),
     "offload.host_optimizer_slowest_factor": (0.01, 1.0),

@@ -44,8 +44,7 @@ def alternating(
     """``num_warmup`` forwards, then a forward and a backward in turn, then the other backwards.
 
     ``work``: (chunk, micro-batch) in the order of forwards, ``backward_work`` in that of backwards.
-    With ``num_deferred`` weight gradients are operations of their own and run behind the backward
-    of that many later.
+    With ``num_deferred`` weight gradients run of their own behind the backward of as many later.
     """
 
     def weight(position: int) -> Slot:

@@ -40,8 +40,7 @@ def bubble_v_s(
 
     Makespan of equal chunks: ``m T + (p - 1) · this``, for m >= 2p - 1, F <= B and W <= B; forwards
     longer than that wait for each other in ways only the event simulation tells. ``in_step`` as
-    in :func:`bubble_h_s`; without it ``max(B - F, 2(B - W)) / 2``, zero where F = B = W, as the
-    paper has it (section 6).
+    in :func:`bubble_h_s`; without it ``max(B - F, 2(B - W)) / 2``, 0 where F = B = W (section 6).
     """
     early = backward_s if in_step else backward_s - forward_s
     return 0.5 * np.maximum(np.maximum(early, 2.0 * (backward_s - weight_s)), 0.0)
@@ -52,8 +51,7 @@ def in_flight(pp: Array | float, num_micro_batches: Array, k: Array | int) -> Ar
 
     Every device alike; ZB-V as k = 1, in units of both chunks. The paper's table 2 counts p M_B
     and (2p - 1) M_B, of which device i has (k(p - 1 - i) + 1) M_B before B and the rest between B
-    and W, where M_W <= M_B. Here M_W = M_B: an upper bound. Excludes gradients of outputs kept
-    for W.
+    and W, where M_W <= M_B. Here M_W = M_B: an upper bound. Excludes outputs' gradients for W.
     """
     return np.minimum(k * (pp - 1.0) + 1.0, num_micro_batches)
 

@@ -50,6 +50,10 @@ class StateTraits:
     scatters_gradients: bool  # false: stages 1 and 2 all-reduce whole gradients all the same
     broadcasts_weights: bool  # from one rank after the other; otherwise they are gathered
     fp8_gathered_weight_bytes: float  # of weights gathered under stage 3 in fp8 training
+    # Neighbouring data-parallel ranks over which each weight outside experts is cut below stage 3,
+    # gathered for both passes and its gradient scattered after it; 1: none.
+    weight_shards: float
+    expert_weight_shards: float  # the same of routed experts
     gradients_made_in_backward: bool  # none exist before an iteration's first backward
     step_temporary_bytes: float  # per owned parameter while the optimizer steps
     optimizer_state_fraction: float  # of the usual ones: half where their type is 16-bit
@@ -76,6 +80,11 @@ class StateTraits:
     zero3_keeps_ends_gathered: bool
     whole_gradient_units: float  # units that coexist from stage 2 on: being made, being reduced
     whole_gradient_elements: float  # that may wait for reduction under stage 2, if more
+
+    @property
+    def cuts_weights(self) -> bool:
+        """Some weights are cut over further ranks than tensor parallelism's."""
+        return max(self.weight_shards, self.expert_weight_shards) > 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

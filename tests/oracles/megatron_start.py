@@ -166,6 +166,8 @@ def process_groups(args: Any) -> Iterator[Any]:
             expert_model_parallel_size=args.expert_model_parallel_size,
             expert_tensor_parallel_size=args.expert_tensor_parallel_size,
             num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
+            gtp_remat_size=args.gtp_weight_remat_size,
+            expert_gtp_remat_size=args.expert_gtp_weight_remat_size,
             order=order,
             create_gloo_process_groups=False,
         )
@@ -198,7 +200,7 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
         args.rampup_batch_size,
         args.global_batch_size,
         args.micro_batch_size,
-        args.data_parallel_size,
+        args.data_parallel_size * args.gtp_weight_remat_size,
         decrease_batch_size_if_needed=args.decrease_batch_size_if_needed,
         step_batch_size_schedule=args.step_batch_size_schedule,
         seq_length=args.seq_length,
@@ -213,6 +215,8 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
             cp=groups.get_context_parallel_world_size(),
             ep=groups.get_expert_model_parallel_world_size(),
             etp=groups.get_expert_tensor_parallel_world_size(),
+            cut=groups.get_gtp_weight_remat_global_ranks(),
+            experts_cut=groups.get_expert_gtp_weight_remat_global_ranks(),
         )
         if case.counts:
             enter("model")

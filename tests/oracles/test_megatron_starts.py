@@ -4,18 +4,22 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import strategy_of
 from megatron_plans import CASES, SHARDED_CASES, Row, draw, draw_sharded
 from megatron_start import MegatronStarts, Start
 from rule_examples import load_example, rule_names
 
+from planner.cost.topology import groups_of
 from planner.errors import ExpressError
 from planner.formats.format import Emitted
 from planner.formats.megatron.options import load_options
 from planner.formats.registry import load_format
+from planner.frameworks.registry import load_traits
 from planner.schedules.closed_form import chunk_layers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +90,29 @@ def test_megatron_starts_fully_sharded_plans_with_their_mesh(
         }
         stages.add(strategy.zero_stage)
     assert stages
+
+
+@pytest.mark.parametrize(
+    ("case", "shape", "cut", "experts"),
+    [
+        (0, {"tp": 2, "dp": 4}, 4, 1),
+        (0, {"tp": 2, "cp": 2, "dp": 2}, 2, 1),
+        (3, {"tp": 2, "dp": 32, "ep": 8, "etp": 1}, 8, 4),
+    ],
+)
+def test_weights_are_cut_over_the_nearest_ranks(
+    megatron: MegatronStarts, case: int, shape: dict[str, int], cut: int, experts: int
+) -> None:
+    settings = ("states.weight_shards", cut), ("states.expert_weight_shards", experts)
+    context = replace(draw(0, case)[0], traits=load_traits("megatron", "current", settings))
+    layers, batch = (context.model.num_layers,), context.job.global_batch // shape["dp"]
+    plan = strategy_of(
+        **shape, num_micro_batches=batch, sequence_parallel=True, layers_per_stage=layers
+    )
+    report = started(megatron, MEGATRON.emit(context, plan), plan.num_gpus)
+    assert report["cut"] == list(groups_of("dp_shard_cp", plan, 0)[0][:cut])
+    assert report["experts_cut"] == list(groups_of("expert_dp_shard_cp", plan, 0)[0][:experts])
+    assert {name: report[name] for name in SAME} == {name: getattr(plan, name) for name in SAME}
 
 
 def test_enough_different_plans_were_accepted() -> None:

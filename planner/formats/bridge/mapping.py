@@ -78,7 +78,9 @@ UNPRICED = {
 # Those that decide something; of several for one option messages name the first.
 KEYS = """
 model.tensor_model_parallel_size model.sequence_parallel model.context_parallel_size
-model.expert_model_parallel_size model.expert_tensor_parallel_size dist.use_tp_pp_dp_mapping
+model.expert_model_parallel_size model.expert_tensor_parallel_size
+model.tensor_parallel_num_weight_shards model.expert_tensor_parallel_num_weight_shards
+dist.use_tp_pp_dp_mapping
 model.pipeline_model_parallel_size model.virtual_pipeline_model_parallel_size
 model.mtp_num_layers
 model.pipeline_model_parallel_layout model.hybrid_layer_pattern
@@ -94,6 +96,8 @@ ddp.num_distributed_optimizer_instances optimizer.optimizer_cpu_offload
 optimizer.optimizer_offload_fraction optimizer.use_precision_aware_optimizer
 optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype
 comm_overlap.overlap_moe_expert_parallel_comm comm_overlap.delay_wgrad_compute
+model.moe_token_dispatcher_type model.moe_flex_dispatcher_backend
+model.moe_permute_fusion_into_hybridep model.cuda_graph_impl model.cuda_graph_scope
 model.moe_expert_capacity_factor model.moe_pad_expert_input_to_capacity
 model.num_layers model.hidden_size model.ffn_hidden_size model.num_attention_heads
 model.num_moe_experts
@@ -194,8 +198,7 @@ def as_options(settings: Mapping[str, Located]) -> dict[str, Located]:
 def translated(settings: Mapping[str, Located]) -> dict[str, Located]:
     """The settings of a file by Megatron's options, each with the file's own key.
 
-    Recipes share out the optimizer where not both keys are false (recipes/common.py,
-    training/config.py).
+    Recipes share out the optimizer where not both keys are false (training/config.py).
     """
     known = {key: each for key, each in settings.items() if each.value is not None}
     on = {key: each for key, each in known.items() if each.value is not False}
@@ -270,7 +273,8 @@ TABLE: Table = (
 # Options that are stated only where a plan needs them.
 BESIDE = (
     f"{PATTERN} --ckpt-format {states.AWARE} {' '.join(states.MOMENTS)} --mtp-num-layers "
-    f"{_EXCHANGE} {_CAPACITY}"
+    f"{_EXCHANGE} {_CAPACITY} {states.WEIGHT_SHARDS} {states.EXPERT_SHARDS} "
+    f"{' '.join(states.OF_RECIPES)}"
 )
 
 

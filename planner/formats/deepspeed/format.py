@@ -34,7 +34,15 @@ from planner.formats.format import (
     first_line,
     listed,
 )
-from planner.formats.settings import Settings, finding_at, given, path_of, repeated_keys, word
+from planner.formats.settings import (
+    Settings,
+    as_whole,
+    finding_at,
+    given,
+    path_of,
+    repeated_keys,
+    word,
+)
 from planner.limits import brief
 from planner.spec.strategy import Strategy
 
@@ -75,6 +83,8 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
         path=source.path,
         settings=settings,
         decisions=decided_in(TABLE, settings),
+        # Of a script that splits sequences, which plans leave to it.
+        traits=(("support.cp", True),) * ((as_whole(given(settings, keys.SP)) or 1) > 1),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
@@ -20,6 +21,7 @@ STAGE, HPZ = f"{ZERO}.stage", f"{ZERO}.zero_hpz_partition_size"
 RATIO = f"{ZERO}.offload_optimizer.ratio"
 OLD_SWITCHES = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_param"}
 TP, PP, SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_parallel_size"
+PASSES = "compile.passes"
 TP_SIZES = ("tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size")
 EP_ON, EP = "expert_parallel.enabled", "expert_parallel.autoep_size"
 SCRIPT_TP, LENGTH = f"{SCRIPT}.tensor_parallel_size", f"{SCRIPT}.sequence_length"
@@ -78,6 +80,19 @@ class DeepspeedView(ConfigView):
     script_tp = Degree(SCRIPT_TP)
     autoep = Degree(EP)
     secondary = Degree(HPZ)
+
+    def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """What file or model decide, else the value of a key, with ``__`` for its points."""
+        key = name.removeprefix("has_").replace("__", ".")
+        if name.startswith("has_"):
+            return key in self.settings
+        is_decided = key == "seq_len" or key.startswith("model.")
+        return self.decided(key) if is_decided else self[key]
+
+    @property
+    def autosp(self) -> bool:
+        """A compiler splits the sequence."""
+        return "autosp" in str(self[PASSES]) and self.sequence > 1
 
     def size(self, key: str) -> int | None:
         """A whole number from 1; None where there is none."""

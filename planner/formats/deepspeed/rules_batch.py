@@ -27,16 +27,6 @@ def replicas(file: DeepspeedView) -> int:
     return file.num_gpus // (file.autotp * file.sequence)
 
 
-rule(
-    _CONFIG,
-    name="batch_size_given",
-    holds="Either train_batch_size or train_micro_batch_size_per_gpu is given.",
-    key=keys.TOTAL,
-    when=lambda file: keys.TOTAL not in file.settings and keys.MICRO not in file.settings,
-    says=f"no batch size; given none, needed is {keys.TOTAL} or {keys.MICRO}",
-)
-
-
 @rule(_CONFIG)
 def batch_triple_adds_up(file: DeepspeedView) -> Violations:
     """train_batch_size is micro-batch times steps times replicas."""
@@ -79,16 +69,6 @@ def key_not_removed(file: DeepspeedView) -> Violations:
             yield key, f"{refusal}; allowed is to leave it out{instead}"
 
 
-rule(
-    _CONFIG,
-    name="one_precision",
-    holds="bf16 and fp16 are not both enabled.",
-    key="fp16.enabled",
-    when=lambda file: file["bf16.enabled"] is True and file["fp16.enabled"] is True,
-    says="bf16 and fp16 are both on; allowed is one of them",
-)
-
-
 rule.unenforced(
     f"{_CONFIG}: both default to off",
     name="sixteen_bits_on",
@@ -113,14 +93,6 @@ rule(
         if file[key] is True and file.stage == 0
     ],
     says="works on sharded states; given stage 0, allowed are 1, 2 and 3",
-)
-rule(
-    _CONFIG,
-    name="bf16_states_need_bf16_master",
-    holds="Optimizer states in bf16 need master weights in bf16.",
-    key=keys.STATES,
-    when=lambda file: file[keys.STATES] is True and file[keys.MASTER] is not True,
-    says="needs bf16_master_weights_and_grads; given without",
 )
 
 
@@ -173,14 +145,6 @@ rule(
     ),
     says="unknown way; given {given}, allowed are WARN, IGNORE, FAIL",
 )
-rule.unenforced(
-    f"{_ENGINE} raises when it makes the optimizer",
-    name="clipping_is_no_optimizer_parameter",
-    holds="Clipping is set at the top, not under optimizer.params.",
-    key="optimizer.params.max_grad_norm",
-    when=lambda file: "optimizer.params.max_grad_norm" in file.settings,
-    says="the engine refuses it; allowed is gradient_clipping at the top",
-)
 
 
 @rule.unenforced(f"{_ENGINE} makes it, or PyTorch")
@@ -207,33 +171,6 @@ def _unknown_type(kind: str, known: tuple[str, ...]) -> str:
         return f"DeepSpeed removed {kind}; {instead} in its place; 1-bit is not covered here"
     hint = did_you_mean(kind, known) or f"allowed are {', '.join(known)}"
     return f"neither DeepSpeed nor PyTorch has it; given {kind[:60]}, {hint}"
-
-
-rule.unenforced(
-    f"{_ENGINE} asserts it when it makes the optimizer",
-    name="untested_optimizer_is_allowed",
-    holds="ZeRO is told that an optimizer it was not tested with is meant.",
-    key=keys.TYPE,
-    when=lambda file: (
-        file.optimizer in _UNTESTED and file.stage > 0 and file[keys.UNTESTED] is not True
-    ),
-    says=f"ZeRO takes {{given}} only with {keys.UNTESTED}; given without",
-)
-
-
-@rule.unenforced(f"{_ENGINE} asserts it at start", key="managed_gradient_accumulation")
-def unmanaged_accumulation_is_plain(file: DeepspeedView) -> Refused:
-    """Unmanaged accumulation has no pipeline and no overlapped stage 1 or 3."""
-    if file["managed_gradient_accumulation"] is not False:
-        return {}
-    overlap = file["zero_optimization.overlap_comm"]
-    # Stage 3 overlaps unless it is told not to.
-    overlaps = overlap is True if file.stage == 1 else file.stage == 3 and overlap is not False
-    allowed = "allowed under stage 2, or without overlap_comm"
-    return {
-        "a pipeline needs managed accumulation; given false, allowed is true": file.stages > 1,
-        f"given false with overlap_comm; {allowed}": overlaps,
-    }
 
 
 @rule.unenforced(f"{_MADE}: Python refuses the argument")

@@ -1,11 +1,10 @@
 """Rules of Megatron-LM: those of ``rules.yaml``, and what no condition says."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from math import prod
 
 from planner.documents.tree import load_own
-from planner.expr import OF_DATA, computed, parsed
 from planner.formats.megatron.options import (
     BATCH,
     CHUNK,
@@ -61,20 +60,7 @@ _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 rule = Rules(MegatronView)
 
 
-def _in_words(wrong: Mapping[str, str]) -> Callable[[MegatronView], Refused]:
-    """The rule that a table's conditions say, each with what is wrong then."""
-    trees = {text: parsed(condition) for text, condition in wrong.items()}
-
-    def broken(file: MegatronView) -> Refused:
-        found = (text for text, tree in trees.items() if computed(tree, file.named, OF_DATA))
-        return {text.format_map(file.named): True for text in found}
-
-    return broken
-
-
-for _name, _entry in load_own(__package__, "rules.yaml").items():
-    _wrong = _entry.pop("wrong")
-    rule(name=_name, when=_in_words(_wrong), **{"holds": next(iter(_wrong)), **_entry})
+rule.add_table(load_own(__package__, "rules.yaml"))
 in_arguments, in_config = partial(rule, ARGUMENTS), partial(rule, CONFIG)
 
 

@@ -3,7 +3,7 @@
 Sources: megatron/training/arguments.py, megatron/core/optimizer/optimizer_config.py.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from planner.cost.context import Context
 from planner.formats.decision import (
@@ -12,15 +12,27 @@ from planner.formats.decision import (
     KeyValue,
     Of,
     Table,
+    derived,
     several,
     stated,
     switched,
     unless,
     which,
 )
-from planner.formats.megatron.options import Choices, alike, choices, degree, row, word
+from planner.formats.megatron.options import (
+    ETP,
+    TP,
+    Choices,
+    alike,
+    choices,
+    degree,
+    names,
+    row,
+    whole,
+    word,
+)
 from planner.formats.settings import Refused, Settings, as_number, flag, given
-from planner.frameworks.settings import capacity_settings
+from planner.frameworks.settings import capacity_settings, runtime_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
 
@@ -52,6 +64,15 @@ AWARE = "--use-precision-aware-optimizer"
 MOMENTS = ("--exp-avg-dtype", "--exp-avg-sq-dtype")
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 SHARDING = "--data-parallel-sharding-strategy"
+# Parts that tp, or what splits an expert, and further ranks cut a weight into.
+WEIGHT_SHARDS = "--tensor-parallel-num-weight-shards"
+EXPERT_SHARDS = "--expert-tensor-parallel-num-weight-shards"
+# Of tokens to experts; all but flex are priced as the plain all-to-all.
+DISPATCHER, BACKEND = "--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend"
+FUSED = "--moe-permute-fusion-into-hybridep"
+GRAPHS = "--cuda-graph-impl"
+# What a recipe of Bridge says by itself.
+OF_RECIPES = (DISPATCHER, BACKEND, FUSED, GRAPHS, "--cuda-graph-modules", "--cuda-graph-scope")
 # The form of checkpoints that Megatron-FSDP has.
 DTENSOR = "fsdp_dtensor"
 # ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on.
@@ -109,6 +130,30 @@ def _of_sharding(settings: Settings) -> Decided:
         yield "zero_stage", "--use-torch-fsdp2", 3 if reshards else 2
     elif flag(settings, "--use-distributed-optimizer"):
         yield "zero_stage", "--use-distributed-optimizer", 1
+
+
+def _to_weight_shards(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
+    states = context.traits.states
+    cut = {
+        WEIGHT_SHARDS: (strategy.tp, states.weight_shards),
+        EXPERT_SHARDS: (strategy.etp, states.expert_weight_shards),
+    }
+    for option, (split, further) in cut.items():
+        parts = split * int(further) if further > 1.0 else None
+        yield from alike({option: parts}, f"cut over {further:g} further ranks, gathered for use")
+
+
+def weight_shards(settings: Settings) -> Iterator[Setting]:
+    """Ranks that weights are cut over beside tensor parallelism, as traits.
+
+    Source: resolve_tensor_parallel_weight_shards in megatron/core/model_parallel_config.py.
+    """
+    tp = whole(settings, TP)
+    cut = {
+        "states.weight_shards": whole(settings, WEIGHT_SHARDS) // tp,
+        "states.expert_weight_shards": whole(settings, EXPERT_SHARDS) // whole(settings, ETP, tp),
+    }
+    return ((trait, float(further)) for trait, further in cut.items() if further > 1)
 
 
 def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -178,6 +223,13 @@ STATES: Table = (
             "it has no instances",
         ),
     ),
+    # Which traits they are is no decision; of a plan with another tp the options differ.
+    row(
+        "_weight_shards",
+        f"{WEIGHT_SHARDS} {EXPERT_SHARDS}",
+        _to_weight_shards,
+        derived("_weight_shards", WEIGHT_SHARDS, lambda each: tuple(weight_shards(each))),
+    ),
     row(
         "offload offload_percent",
         "--optimizer-cpu-offload --optimizer-offload-fraction --use-precision-aware-optimizer",
@@ -224,8 +276,14 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     is_bare = overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1
     exchange = "a2a" if kernels.exchanges_context and strategy.cp > 1 else None
     overlapped = "gathers and scatters of tensor parallelism run beside products"
+    # Cut weights are gathered as they are kept.
+    keeps, precision = context.traits.states.cuts_weights, context.job.precision
+    in_mxfp8, kept = keeps and precision == "mxfp8", "cut weights are kept in few bits"
     yield from choices(
         {
+            "--fp8-param-gather": (in_mxfp8, kept),
+            "--reuse-grad-buf-for-mxfp8-param-ag": (in_mxfp8, ""),
+            "--fp4-param-gather": (keeps and precision == "fp4", kept),
             "--tp-comm-overlap": (overlaps_tp, overlapped),
             "--no-overlap-p2p-communication": (is_bare, "planned without overlap"),
             "--cp-comm-type": (exchange, "context parallelism exchanges heads"),
@@ -235,11 +293,13 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     if kernels.deduplicated_dispatch:
         dispatcher = "flex", "tokens are sent once per domain"
         backend = "hybridep" if kernels.dispatch_permutes else "deepep"
+    arrives_sorted = kernels.dispatch_permutes and not kernels.chunk_sorting_forward_bytes
     is_beside = overlap.expert_all_to_all_overlap == "shared_expert"
     of_shared = "expert exchange runs beside the shared expert"
     of_mixture: Choices = {
-        "--moe-token-dispatcher-type": dispatcher,
-        "--moe-flex-dispatcher-backend": (backend, ""),
+        DISPATCHER: dispatcher,
+        BACKEND: (backend, ""),
+        FUSED: (arrives_sorted, "tokens are sorted inside the dispatch"),
         "--moe-shared-expert-overlap": (is_beside and moe and moe.shared_ffn_size > 0, of_shared),
     }
     yield from choices(of_mixture if moe else {})
@@ -307,11 +367,29 @@ def of_runtime(settings: Settings) -> Decided:
 
 
 def traits_of(settings: Settings) -> Iterator[Setting]:
-    """The capacity of experts that a file asks for, and the types of Adam's states."""
+    """The capacity of experts that a file asks for, cut weights, and the types of Adam's states."""
     factor = as_number(given(settings, CAPACITY))
     if factor is not None and factor > 0:
         yield from capacity_settings(factor, pads=flag(settings, PADS))
+    yield from weight_shards(settings)
+    yield from _of_mixtures(settings)
     yield from _state_types(settings)
+
+
+def _of_mixtures(settings: Settings) -> Iterable[Setting]:
+    """What sends tokens to experts, and what CUDA graphs hold of a mixture's launches."""
+    dispatcher = None
+    if DISPATCHER in settings:
+        hybrid = "hybridep-fused" if flag(settings, FUSED) else "hybridep"
+        flex = hybrid if word(settings, BACKEND) == "hybridep" else "deepep"
+        dispatcher = flex if word(settings, DISPATCHER) == "flex" else "alltoall"
+    kind = word(settings, GRAPHS)
+    graphs = [
+        kind,
+        *names(settings, "--cuda-graph-modules"),
+        *names(settings, "--cuda-graph-scope"),
+    ]
+    return runtime_settings(graphs=graphs if kind != "none" else (), dispatcher=dispatcher)
 
 
 def _state_types(settings: Settings) -> Iterator[Setting]:

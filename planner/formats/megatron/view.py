@@ -21,7 +21,7 @@ from planner.formats.megatron.options import (
     whole,
     word,
 )
-from planner.formats.megatron.states import CONNECTIONS, keeps_order
+from planner.formats.megatron.states import CONNECTIONS, keeps_order, weight_shards
 from planner.formats.settings import ConfigView, given
 
 ARGUMENTS = "megatron/training/arguments.py"
@@ -57,27 +57,6 @@ class Strange:
         return ", ".join(each for each in file.words(self.option) if each not in self.known)
 
 
-class Named(dict[str, Any]):
-    """Attributes of a view, else values of options by their names, ``has_`` one: if it is given."""
-
-    def __init__(self, file: "MegatronView") -> None:
-        super().__init__()
-        self.file = file
-
-    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-        """The value, which is asked of the file once it is needed."""
-        if name in dir(self.file):
-            return getattr(self.file, name)
-        option = f"--{name.removeprefix('has_').replace('_', '-')}"
-        known, file = load_options()[option], self.file
-        if name.startswith("has_"):
-            return file.has(option)
-        if not known.takes_values:
-            return file.flag(option)
-        ask = file.words if known.nargs else file.number if known.kind == "int" else file.word
-        return ask(option)
-
-
 @dataclass(frozen=True, kw_only=True)
 class MegatronView(ConfigView):
     """A file's options and the world they run in; of sizes 0 is none, or not known."""
@@ -108,10 +87,16 @@ class MegatronView(ConfigView):
     strange_offloaded = Strange("--offload-modules", offloadable)
     strange_exchanges = Strange("--cp-comm-type", exchanges)
 
-    @property
-    def named(self) -> "Named":
-        """What conditions ask, by name."""
-        return Named(self)
+    def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """The value of an option."""
+        option = f"--{name.removeprefix('has_').replace('_', '-')}"
+        known = load_options()[option]
+        if name.startswith("has_"):
+            return self.has(option)
+        if not known.takes_values:
+            return self.flag(option)
+        ask = self.words if known.nargs else self.number if known.kind == "int" else self.word
+        return ask(option)
 
     def asked(self, option: str) -> Mapping[str, Located]:
         """The settings; what rests on an option that the file leaves open is not said."""
@@ -204,6 +189,11 @@ class MegatronView(ConfigView):
     def expert_dp(self) -> int:
         """Data parallelism of experts; 0: not known or not whole."""
         return 0 if self.num_gpus % self.expert_ranks else self.num_gpus // self.expert_ranks
+
+    @property
+    def cuts_weights(self) -> bool:
+        """Weights are cut over further ranks."""
+        return any(weight_shards(self.settings))
 
     @property
     def counted_layers(self) -> int:

@@ -58,8 +58,7 @@ def edited(
 
     ``options`` finds the launches in a file. All of the program are edited; options and variables
     that are ``deciding`` should agree in them. ``last`` is the option that ends the list: others
-    count before it only. Raises ExpressError with the words to write by hand where no edit is safe,
-    and InputError.
+    count before it only. Raises InputError, and ExpressError where no edit is safe.
     """
     words = " ".join(shlex.join(each) for each in wanted.values() if each)
     gone = " ".join(name for name, each in wanted.items() if not each)

@@ -95,8 +95,7 @@ def processes_edit(
     """Yield edits (start, end, text) after which the launcher starts ``num_gpus`` processes.
 
     Numbers of the whole job change, Slurm's too, never what a node has; numbers that come from
-    elsewhere stay. Raises ExpressError where that makes no whole nodes or a number is not in one
-    place.
+    elsewhere stay. Raises ExpressError where no whole nodes result or a number has several places.
     """
     values = list(launcher_values(words))
     settings = launcher_settings(words, Lines(source.text))
@@ -186,8 +185,7 @@ def launches_in(
     """The launches of a program in a script, or the options of a file that is a list of words.
 
     ``starts`` finds the program in commands, or in those that variables hold where no other has
-    any ``weight``. The one that is read has most. Raises InputError, with what is ``lacking`` where
-    there is none.
+    any ``weight``. The one that is read has most. InputError, with what is ``lacking``: none.
     """
     if is_list:
         words = read_words(source)

@@ -139,6 +139,7 @@ def filled(template: str, context: Context, row: Row) -> str:
         "node": node,
         "traits": traits,
         "support": traits.support,
+        "states": traits.states,
         "optimizer": traits.optimizer,
         "training": traits.training,
         "software": f"{traits.name}{profile}",

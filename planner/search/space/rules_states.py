@@ -90,6 +90,23 @@ def hybrid_sharding_offered(context: Context, columns: Columns) -> Clauses:
     }
 
 
+@rule(*STAGE_DEGREES, "ep", "etp", "zero_stage", "dp_replicate")
+def cut_weights_have_ranks(context: Context, columns: Columns) -> Clauses:
+    """Ranks that weights are cut over divide data parallelism; up to stage 1, without replicas."""
+    states, dp = context.traits.states, columns["dp"]
+    experts = states.expert_weight_shards
+    replicas = ranks_of_stage(columns) // (columns["etp"] * columns["ep"])
+    legal = (columns["zero_stage"] <= 1) & (columns["dp_replicate"] == 1)
+    given = "{software} cuts weights over {states.weight_shards:g} further ranks"
+    of_experts = "{software} cuts experts over {states.expert_weight_shards:g} further ranks"
+    apart = f"ZeRO {{zero_stage}}, dp_replicate {{dp_replicate}}: {given} up to ZeRO 1, replicas 1"
+    return {
+        f"dp {{dp}}: {given}, which divide it": dp % states.weight_shards == 0,
+        f"{{stage_ranks}} beside {{expert_ranks}}: {of_experts}": replicas % experts == 0,
+        apart: legal | (not states.cuts_weights),
+    }
+
+
 @rule(*GPUS, "zero_stage")
 def secondary_partition_fits(context: Context, columns: Columns) -> Clauses:
     """A second copy of the weights inside the node: neighbouring ranks, all in equal groups."""

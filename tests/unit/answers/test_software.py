@@ -26,7 +26,8 @@ from planner.frameworks.registry import (
 )
 from planner.query.traits import read_settings
 
-UNSAID = {"secondary_shards", "accumulation", "states"}  # topics with nothing to say of Megatron
+# Topics with nothing to say of Megatron.
+UNSAID = {"secondary_shards", "accumulation", "states", "weight_shards"}
 PHRASES = [
     line.split(" | ")
     for line in Path(__file__).with_name("phrases.txt").read_text("utf-8").splitlines()[1:]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from contexts import columns_of, context_of, with_traits
 
+from planner.cost.buffers import gathered_bytes
 from planner.cost.context import Context
 from planner.cost.data_parallel import (
     DataParallelCosts,
@@ -15,7 +16,7 @@ from planner.cost.kernels import memory_bound_s
 from planner.cost.network import collective_s
 from planner.cost.policies import layer_times
 from planner.cost.stage_parts import stage_parameters
-from planner.cost.topology import group_of
+from planner.cost.topology import Group, group_of
 from planner.frameworks.registry import load_traits
 from planner.spec.job import Precision
 from planner.spec.traits import UnitCopies
@@ -131,6 +132,35 @@ def test_under_deepspeed_stage_3_gathers_as_many_weights_at_a_time_as_it_prefetc
 
     assert context.traits.overlap.weight_gather_elements == 5e7
     assert [elements(each) for each in (0, 1, 5e7, 1e12)] == [layer, layer / 9, 5e7, chunk]
+
+
+def test_cut_weights_travel_among_neighbours_and_what_a_rank_keeps_of_them_between_others() -> None:
+    plain = context_of(framework="megatron", cluster="8xdgx-h100")
+    context, machines = with_states(plain, weight_shards=4.0), plain.cluster
+    parts = stage_parameters(context, columns_of(dp=64, zero_stage=1))
+    # Nodes of 8: the neighbours of a rank are in its node, of every fourth rank 2 are.
+    near = Group(members=(np.array([4]), np.array([4])))
+    far = Group(members=(np.array([2]), np.array([16])))
+    weight, held = parts.params / 4.0, parts.params * context.model.num_layers / 4.0
+    gather = collective_s("all_gather", 2.0 * weight, near, machines)
+    scatter = collective_s("reduce_scatter", 4.0 * weight, near, machines)
+    assert parts.layer_dp.layer_forward == pytest.approx(gather / weight)
+    assert parts.layer_dp.layer_backward == pytest.approx((gather + scatter) / weight)
+    bucket = np.minimum(64e6, held)
+    once = collective_s("reduce_scatter", 4.0 * bucket, far, machines) / bucket
+    assert parts.layer_dp.reduce == pytest.approx(once / 4.0)
+    # A weight of every shape arrives, 2, is made as a gradient, 4, and scattered, 4/4; of experts
+    # two layers' arrive and are scattered.
+    assert (gathered_bytes(context, 4.0), gathered_bytes(context, 4.0, 2.0)) == (7.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("precision", "width"), [("bf16", 2.0), ("mxfp8", 1.03125), ("fp4", 0.5625)]
+)
+def test_cut_weights_are_gathered_as_they_are_kept(precision: Precision, width: float) -> None:
+    # Megatron-LM's page on generalised tensor parallelism, table of section 1.3.
+    context = with_states(context_of(framework="megatron", precision=precision), weight_shards=4.0)
+    assert gathered_weight_bytes(context) == width
 
 
 @pytest.mark.parametrize("wanted", [0.0, 1.0])

@@ -45,6 +45,8 @@ ZERO_PAPER = StateTraits(
     scatters_gradients=True,
     broadcasts_weights=False,
     fp8_gathered_weight_bytes=2,
+    weight_shards=1,
+    expert_weight_shards=1,
     reduces_every_micro_batch=True,
     zero3_reshards_under_pp=True,
     zero3_gathered_layers=2,
@@ -91,6 +93,16 @@ def test_megatron_distributed_optimizer_takes_6_plus_12_over_d() -> None:
     traits = load_traits("megatron").states
     columns = columns_of(dp=8, zero_stage=[0, 1])
     assert total_per_param(traits, columns).tolist() == [18.0, 7.5]
+
+
+def test_cut_weights_and_gradients_are_a_part_each_and_states_as_without() -> None:
+    # Over 4 of 8 ranks: 2/4, 4/4, states over those 4 or all 8: 12/4, 12/8.
+    columns = columns_of(dp=8, zero_stage=[0, 1])
+    traits, shards = load_traits("megatron").states, shard_degree(columns)
+    state = state_bytes(columns, traits, shards, weight_shards=4.0)
+    assert state.weights.tolist() == [0.5, 0.5]
+    assert state.gradients.tolist() == [1.0, 1.0]
+    assert state.optimizer.tolist() == [3.0, 1.5]
 
 
 def test_deepspeed_stage_1_takes_4_plus_16_over_d() -> None:

@@ -123,6 +123,8 @@ RANGES = {
     "host_optimizer_slowest_factor": (0.01, 1.0),
     "host_optimizer_fastest_factor": (1.0, 100.0),
     "expert_capacity_factor": (0.0, 1000.0),
+    # More need as many ranks, which not every layout has.
+    **dict.fromkeys(("weight_shards", "expert_weight_shards"), (1.0, 1.0)),
 }
 
 

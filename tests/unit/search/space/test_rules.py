@@ -24,7 +24,7 @@ F1B, GPIPE, ZB_H1, ZB_H2, ZB_INTERLEAVED, ZB_V, DUALPIPE_V = range(len(SCHEDULES
 NONE, HOST, HOST_PARAMS, NVME, NVME_PARAMS = range(len(OFFLOAD_CODES))
 MOE = MoeSpec(num_experts=8, top_k=2, expert_ffn_size=512)
 BIASED = replace(MOE, expert_bias=True)
-PARTS = ("support", "overlap", "kernels", "optimizer")
+PARTS = ("support", "overlap", "kernels", "optimizer", "states")
 Where = Mapping[str, Any]
 
 
@@ -111,6 +111,12 @@ ALONE = {"tp": [1, 2, 2, 2, 2], "cp": [1, 1, 1, 2, 1], "dp": [1, 1, 1, 1, 2]}
 ALONE |= {"dp_replicate": [1, 1, 1, 1, 2], "offload": [HOST_PARAMS, NONE, *[HOST_PARAMS] * 2, NONE]}
 SECOND = {"tp": [1, 2, 1, 1, 1], "cp": 1, "pp": 1, "dp": [8, 4, 4, 12, 12]}
 SECOND |= {"zero_stage": [3, 3, 3, 3, 2]}
+CUT = {"dp": [2, 4, 8, 8, 8], "ep": [1, 4, 4, 4, 4], "etp": 1, "zero_stage": [1, 1, 0, 2, 1]}
+CUT |= {"dp_replicate": [1, 1, 1, 1, 2]}
+CUTS = (
+    ({}, "+++++"),
+    ({"states": {"weight_shards": 4.0, "expert_weight_shards": 2.0}}, "--+--"),
+)
 LOADS = {"offload": [NONE, HOST, HOST, HOST_PARAMS], "zero_stage": [2, 1, 2, 3]}
 FULL_PIPES = {"pp": 4, "schedule": [F1B, F1B, F1B, GPIPE], "vpp": [1, 1, 2, 1], "dp": 16}
 FULL_PIPES |= {"micro_batch": [1, 2, 2, 2]}
@@ -421,6 +427,8 @@ BY_HAND: tuple[tuple[str, Where, Where, str], ...] = (
         {"zero_stage": 1, "dp_replicate": [1, 2]},
         "+-",
     ),
+    # Weights over 4 of dp, experts over 2 of dp / ep; not under ZeRO 2, and in no replicas.
+    *(("cut_weights_have_ranks", MIXTRAL | cut, CUT, legal) for cut, legal in CUTS),
     ("adapters_can_be_split", {}, {"tp": [1, 2]}, "++"),
     ("adapters_can_be_split", {"train": "lora"}, {"tp": [1, 2]}, "+-"),
     ("adapters_can_be_split", {"train": "qlora"}, {"tp": [1, 2]}, "+-"),
