@@ -40,13 +40,3 @@ def test_a_mean_alone_is_of_documents_as_the_file_batches_them(
     assert alone["figures"]["iter_time_s"] == named["figures"]["iter_time_s"]
     whole = checked(packing)
     assert named["figures"]["iter_time_s"] < whole["figures"]["iter_time_s"]
-
-
-@pytest.mark.parametrize("text", ["many", "-3", "packed:", "whole:300", "5000", "1"])
-def test_a_mean_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "sft.yaml"
-    path.write_text(TRL.format(packing="true"), encoding="utf-8")
-    job = ("--model", "qwen2.5-0.5b", "--cluster", "1xdgx-h100")
-    run = planner("check", str(path), *job, f"--documents={text}")
-    assert run.code == 2
-    assert "given" in run.out

@@ -101,10 +101,6 @@ def test_a_folder_for_astra_sim_has_a_trace_per_rank(saved: str, tmp_path: Path)
     assert again.code == 2
     assert "--force" in again.err
     assert planner("export", saved, "--to", "astra-sim", "-o", str(out), "--force").code == 0
-
-
-def test_chakra_alone_is_the_traces(saved: str, tmp_path: Path) -> None:
-    out = tmp_path / "chakra"
-    run = planner("export", saved, "--to", "chakra", "-o", str(out))
-    assert (run.code, run.out) == (0, ""), run.err
-    assert {path.name for path in out.iterdir()} == {f"trace.{n}.et" for n in range(16)}
+    alone = tmp_path / "chakra"
+    assert planner("export", saved, "--to", "chakra", "-o", str(alone)).code == 0
+    assert {path.name for path in alone.iterdir()} == {path.name for path in out.glob("*.et")}

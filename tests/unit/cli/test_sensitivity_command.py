@@ -11,22 +11,6 @@ NARROW = (
     *("--tp", "1", "--pp", "1", "--cp", "1", "--micro-batch", "1", "--zero-stage", "1"),
     *("--schedule", "1f1b", "--forbid", "offload,recompute", "--global-batch", "64"),
 )
-SMALL = ("gpt3-xl", "1xdgx-a100-640", *NARROW)
-
-
-def test_the_verdict_comes_first_and_the_table_has_what_matters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    run = planner("sensitivity", *SMALL)
-    assert run.code == 0
-    lines = run.out.splitlines()
-    assert len(lines) <= 26
-    assert max(len(line.rstrip()) for line in lines if not line.startswith("Next: ")) <= 80
-    assert any("best layout" in line for line in lines[:3])
-    assert "Worth measuring" in run.out
-    assert "bf16 peak" in run.out
-    assert "No effect:" in run.out
 
 
 @pytest.mark.parametrize(
