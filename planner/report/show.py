@@ -176,13 +176,10 @@ def print_hardware_entry(
 
 def _levels(levels: Sequence[answers.Level], *, of_node: bool = False) -> Table[answers.Level]:
     """The network levels; the outermost of a node joins as many GPUs as a cluster has."""
-
-    def gpus(level: answers.Level) -> str:
-        return "all" if of_node and level is levels[-1] else f"{level.num_accelerators:,}"
-
+    outermost = levels[-1] if of_node else None
     columns: list[Column[answers.Level]] = [
         *LEVEL_NAMES,
-        Column("GPUs", gpus),
+        Column("GPUs", lambda one: "all" if one is outermost else f"{one.num_accelerators:,}"),
         *LEVEL_RATES,
         Column("reached", lambda level: f"{level.efficiency_fraction:.0%}", spare=3),
         Column("oversubscribed", lambda level: f"{level.oversubscription:.3g}", spare=4),
