@@ -67,12 +67,10 @@ def format_meant(framework: str | None) -> Format | None:
 
 
 def _not_built(model: ModelSpec | None, cluster: ClusterSpec) -> str:
-    """Return why no file starts the default framework on layers that FSDP2 can train; else nothing.
-
-    FSDP2 gathers layer by layer: gradients of one in 32 bits take a quarter of HBM at most.
-    """
+    """Return why no file starts the default framework on layers that FSDP2 trains, or nothing."""
     if model is None or not model.has_special_layers:
         return ""
+    # FSDP2 gathers layer by layer: gradients of one in 32 bits take a quarter of HBM at most.
     layer_bytes = 4 * count_parameters(model) / model.num_blocks
     if layer_bytes > cluster.accelerator.hbm_bytes / 4:
         return ""

@@ -56,8 +56,7 @@ _GATES: Mapping[str, Activation] = {
     "--swiglu": "silu",
     "--quick-geglu": "quick-gelu-clamped",
 }
-# Layers of one part each, and layers that norm all queries and all keys: these are a function of
-# Megatron-Bridge, which has to be installed beside Megatron-LM.
+# Of one part; with norms over all heads, of Megatron-Bridge, which has to be installed beside.
 HYBRID_LAYERS = (
     "megatron.core.models.hybrid.hybrid_layer_specs",
     "hybrid_stack_spec",

@@ -147,6 +147,11 @@ class MegatronView(ConfigView):
         return self.has("--num-layers") or "model.num_experts" in self.world.decisions
 
     @property
+    def builds_gpt(self) -> bool:
+        """True if the training script builds GPT models alone."""
+        return str(self["script"]).endswith("pretrain_gpt.py")
+
+    @property
     def num_segments(self) -> int:
         """Parts that a pattern of layers has for the pipeline; 1 without it."""
         return len(hybrid_pattern(self.settings)[0])
