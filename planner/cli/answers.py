@@ -152,8 +152,7 @@ def _fewest(
     if limits.is_empty and max_gpus is None:
         result = sizer.fewest(case, partial(growing_clusters, node, most))
     else:
-        larger = read_largest(node, max(most, DEFAULT_MAX_GPUS), problems)
-        result = sizer.sizing(case, larger)
+        result = sizer.sizing(case, read_largest(node, max(most, DEFAULT_MAX_GPUS), problems))
     if not result.sizes:
         raise nothing_at_any_size(result) if result.is_complete else deadline.nothing_found()
     return result, resolved.notes
@@ -180,8 +179,7 @@ def _scaling(
     )
     if is_weak:
         job = resolved.contexts[0].job
-        is_stated = any(query.get(name) is not None for name in BATCHES)
-        given = job.global_batch if is_stated else None
+        given = job.global_batch if any(query.get(name) is not None for name in BATCHES) else None
         resolved = resolved.with_batch(*weak_batch(clusters, job.seq_len, given))
     deadline = Deadline(resolved.time_limit_s)
     result = scaling(

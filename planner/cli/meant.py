@@ -87,8 +87,7 @@ def _said_here(command: str, words: Sequence[str]) -> list[str]:
         return made
     places = leading(made)[:2]
     model, machine_name = (*places, *(EXAMPLE_MODEL, EXAMPLE_ACCELERATOR)[len(places) :])
-    cluster = _cluster(machine.get("name") or machine_name, machine)
-    return [model, cluster, *made[len(places) :]]
+    return [model, _cluster(machine.get("name") or machine_name, machine), *made[len(places) :]]
 
 
 def _cluster(name: str, machine: Mapping[str, str]) -> str:

@@ -77,8 +77,7 @@ def delayed_progress() -> "Iterator[Progress]":
     from planner.report.table import Screen
 
     text = TextColumn("{task.description}", markup=False)
-    screen = Screen(stderr=True)
-    bar = Bar(text, BarColumn(), TimeElapsedColumn(), console=screen, transient=True)
+    bar = Bar(text, BarColumn(), TimeElapsedColumn(), console=Screen(stderr=True), transient=True)
     task = bar.add_task("starting", total=1.0)
     timer = threading.Timer(1.0, bar.start)
     timer.daemon = True

@@ -127,8 +127,7 @@ class _Composer:
             raise self.refuse(
                 start, f"tag {start.tag} asks for an object; allowed are plain values"
             )
-        last = self.loader.get_event()
-        node.end, node.is_block = last.end_mark.index, not start.flow_style
+        node.end, node.is_block = self.loader.get_event().end_mark.index, not start.flow_style
         if isinstance(start, yaml.SequenceStartEvent):
             node.kind, node.items = "sequence", tuple(children)
         else:
@@ -305,5 +304,4 @@ class _Parser:
         if num_digits > MAX_DIGITS:
             self.fail(f"a number of {num_digits:,} digits; at most {MAX_DIGITS} are read")
         self.at = found.end()
-        is_whole = found[1] is None and found[2] is None
-        return int(found[0]) if is_whole else float(found[0])
+        return int(found[0]) if found[1] is None and found[2] is None else float(found[0])

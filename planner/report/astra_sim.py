@@ -74,16 +74,14 @@ def _encoded(field: int, values: Values) -> bytes:
     # int64_val, bool_val, string_val
     value_fields = {int: 9, bool: 27, str: 29}
     for name, value in values:
-        attribute = _field(1, name) + _field(value_fields[type(value)], value)
-        written += _field(field, attribute)
+        written += _field(field, _field(1, name) + _field(value_fields[type(value)], value))
     return written
 
 
 def header() -> bytes:
     """Return the bytes that a trace starts with."""
     # The release of Chakra whose schema this is.
-    version = _field(1, "1.0.0")
-    return _delimited(version + _encoded(2, (("producer", f"planner {__version__}"),)))
+    return _delimited(_field(1, "1.0.0") + _encoded(2, (("producer", f"planner {__version__}"),)))
 
 
 def shared(node: Node) -> bytes:
@@ -193,8 +191,7 @@ def _attributes(node: Node, rank: int, peer: int, group: Ranks, number: int | No
     size = node.num_bytes
     if node.collective == "all_gather":
         size /= len(group)
-    kind = ("comm_type", COLLECTIVES[node.collective])
-    found = (kind, ("comm_size", max(round(size), 1)))
+    found = (("comm_type", COLLECTIVES[node.collective]), ("comm_size", max(round(size), 1)))
     return (*found, ("pg_name", str(number))) if number else found
 
 
@@ -230,8 +227,7 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
     num_nodes = sum(map(len, stages)) * (strategy.num_gpus // strategy.pp)
     groups = _groups(strategy, stages)
     # From 1; all ranks have no number.
-    found = dict.fromkeys(groups.values())
-    named = [group for group in found if len(group) < strategy.num_gpus]
+    named = [group for group in dict.fromkeys(groups.values()) if len(group) < strategy.num_gpus]
     numbers = {group: number for number, group in enumerate(named, start=1)}
     for number, most, what in (
         # Some 200 MB.

@@ -225,8 +225,7 @@ def _readme(
     words += ["--documents", job.documents.text] if job.documents else []
     words += software_options(context.traits) if made.carries(context.traits.name) else []
     check = shlex.join(words)
-    unset = user_variables(emitted.variables)
-    set_first = [(_code(name), what) for name, what in unset.items()]
+    set_first = [(_code(name), what) for name, what in user_variables(emitted.variables).items()]
     set_first += [
         (f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys
     ]

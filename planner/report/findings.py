@@ -78,8 +78,7 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
 
     for result in results:
         gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
-        parts = (result.format, result.model, result.cluster, gpus)
-        known = ", ".join(filter(None, parts))
+        known = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
         numbers = counts([result])
         found = (_by_severity(numbers) or "nothing found", _style(numbers))
         what = (f"  {known}" if known else "", "dim")
@@ -89,8 +88,7 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
             line = whole(f"  {place} ").append(finding.severity, style=STYLES[finding.severity])
             line.append(f" {finding.rule}", style="bold")
             line.append(f" {finding.key}" if finding.key else "")
-            message = Padding(Text(finding.message), (0, 0, 0, 4), expand=False)
-            show(console, line, message)
+            show(console, line, Padding(Text(finding.message), (0, 0, 0, 4), expand=False))
         # Where the layout is legal: what was assumed, time and memory.
         if made := result.figures:
             figures = (

@@ -154,8 +154,7 @@ def _tie_line(answer: Answer) -> str:
     own_s = first.estimate.iter_time_s
     leading_s = (fastest or first).estimate.iter_time_s
     said = []
-    numbered = enumerate(answer.plans, start=1)
-    row, plan = min(numbered, key=lambda one: one[1].estimate.iter_time_s)
+    row, plan = min(enumerate(answer.plans, start=1), key=lambda one: one[1].estimate.iter_time_s)
     if plan.estimate.iter_time_s < leading_s and plan.penalties():
         relies = ", ".join(name.replace("_", " ") for name in plan.penalties())
         change = plan.estimate.iter_time_s / own_s - 1.0
