@@ -89,6 +89,11 @@ def test_no_figure_of_the_package_grows(figure: str) -> None:
     assert value >= AT_LEAST.get(figure, value)
 
 
+def test_no_file_holds_the_marks_of_a_merge() -> None:
+    files = (path for path in ROOT.rglob("*.*") if path.suffix in {".csv", ".json", ".py", ".yaml"})
+    assert not [path for path in files if re.search(r"^[<>]{7} ", path.read_text("utf-8"), re.M)]
+
+
 def test_the_number_of_commands_does_not_grow() -> None:
     shown = run("-m", "planner.cli.app", "--help")
     commands = set(re.findall(r"^[ │]{1,4}([a-z]+)  +\S", shown, re.MULTILINE))

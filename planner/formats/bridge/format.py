@@ -180,7 +180,7 @@ def read(source: SourceText) -> ParsedConfig:
 def _of_recipe(recipe: str, settings: Mapping[str, Located]) -> dict[str, Located]:
     """Return an entry for the recipe named, and one per setting of it that nothing overrides.
 
-    Of a recipe that is not known those are its degrees, without values.
+    Of a recipe that is not known those are its degrees, without values, and the first is True.
     """
     if not recipe:
         return {}
@@ -192,7 +192,7 @@ def _of_recipe(recipe: str, settings: Mapping[str, Located]) -> dict[str, Locate
         # A name of precision replaces all of it.
         if settings.keys().isdisjoint((key, key.partition(".")[0]))
     }
-    return {mapping.NAMED: Located(value=True, key=mapping.NAMED), **found}
+    return {mapping.NAMED: Located(value=bool(degrees), key=mapping.NAMED), **found}
 
 
 def _unknown(key: str) -> tuple[str, Severity]:
@@ -390,16 +390,17 @@ def told_in(
 ) -> tuple[FormatRule, ...]:
     """Rules of Megatron-LM asked of the options that settings mean, and told as a file spells them.
 
-    Where the file names a recipe, what a rule asks for may stand there.
+    Where the file names a recipe, what a rule asks for may stand there, as far as nobody knows.
     """
 
     def told(rule: FormatRule) -> FormatRule:
         def check(settings: Settings, world: CheckContext) -> Iterator[Violation]:
-            options = options_of(settings)
-            stated = {option for key, option in mapping.OPTIONS.items() if key in settings}
+            options, named = options_of(settings), given(settings, mapping.NAMED)
+            known = {*settings} if named else {*settings, *mapping.in_recipes()}
+            stated = {option for key, option in mapping.OPTIONS.items() if key in known}
             for broken in rule.check(options, world):
                 asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
-                if mapping.NAMED not in settings or asked <= options.keys() | stated:
+                if named is None or asked <= options.keys() | stated:
                     yield Violation(key=spelled(broken.key), message=spelled(broken.message))
 
         return replace(rule, check=check)

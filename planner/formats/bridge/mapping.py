@@ -238,6 +238,12 @@ def brought(recipe: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in said.split())
 
 
+@cache
+def in_recipes() -> frozenset[str]:
+    """Keys that rows of recipes list wherever a recipe sets them."""
+    return frozenset(key for row in recipes() for key in brought(row["recipe"]))
+
+
 def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
     """The recipe of the model, of several the one for sequences as long; empty: there is none.
 

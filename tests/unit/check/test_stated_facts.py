@@ -63,7 +63,7 @@ def test_every_type_of_the_states_counts_alone(words: str, saved: float, tmp_pat
 
 UNEVEN = "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 3 "
 FULL = "--recompute-granularity full --recompute-method"
-ENDS = "model.num_layers_in_first_pipeline_stage={} model.num_layers_in_last_pipeline_stage=10"
+FIRST, LAST = (f"model.num_layers_in_{end}_pipeline_stage" for end in ("first", "last"))
 FSDP = "--use-megatron-fsdp --ckpt-format fsdp_dtensor --data-parallel-sharding-strategy "
 TP2 = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size"
 
@@ -75,10 +75,6 @@ TP2 = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size"
         (f"{UNEVEN}{FULL} uniform --recompute-num-layers 1", UNEVEN, 0.65, 0.75),
         (f"{UNEVEN}{FULL} block --recompute-num-layers 5", UNEVEN, 0.8, 0.9),
         (f"{UNEVEN}--recompute-activations --recompute-modules mlp", UNEVEN, 0.7, 0.8),
-        # The recipe's distributed optimizer, until both keys switch it off; unequal ends.
-        (f"{TP2}=1", f"{TP2}=1 {BOTH_OFF}", 0.4, 0.6),
-        (f"{TP2}=1 ddp.use_distributed_optimizer=false", f"{TP2}=1", 1.0, 1.0),
-        (f"{TP2}=3 {ENDS.format(10)}", f"{TP2}=3 {ENDS.format(2)}", 0.6, 0.9),
     ],
 )
 def test_facts_beside_others_count(
@@ -86,6 +82,34 @@ def test_facts_beside_others_count(
 ) -> None:
     shares = peak_gib(checked(tmp_path, words)) / peak_gib(checked(tmp_path, plain))
     assert low <= shares <= high, shares
+
+
+STAGES = (
+    f"{TP2}=3 model.sequence_parallel=true model.recompute_granularity=full "
+    "model.recompute_method=uniform model.recompute_num_layers=1 "
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "gigabytes"),
+    [
+        # The recipe's distributed optimizer, until both keys switch it off: 12 bytes over dp 12.
+        (f"{TP2}=1 {BOTH_OFF}", f"{TP2}=1", 8.03 / 2 * (12 - 12 / 12)),
+        (f"{TP2}=1 {BOTH_OFF.split()[0]}", f"{TP2}=1", 0),
+        (f"{TP2}=1 {BOTH_OFF.split()[1]}", f"{TP2}=1", 0),
+        # Layers of 0.218e9 parameters, states over dp 4, that keep 8192 x 4096 numbers of each
+        # micro-batch: three are under way in the first stage of three, two in the second.
+        (f"{FIRST}=2 {LAST}=2", f"{FIRST}=6 {LAST}=2", 4 * (0.2181 / 2 * 9 + 2 * 0.0336)),
+        (f"{FIRST}=2 {LAST}=2", f"{FIRST}=2 {LAST}=10", 8 * (0.2181 / 2 * 9 + 2 * 0.0336)),
+        (f"{FIRST}=24", f"{FIRST}=20", 4 * (0.2181 / 2 * 9 + 3 * 0.0336)),
+    ],
+)
+def test_overrides_and_the_recipe_beside_them_are_priced_as_by_hand(
+    more: str, less: str, gigabytes: float, tmp_path: Path
+) -> None:
+    stages = "" if TP2 in more else STAGES
+    large, small = (peak_gib(checked(tmp_path, f"{stages}{each}")) for each in (more, less))
+    assert large - small == pytest.approx(gigabytes * 1.05e9 / 2**30, rel=0.01, abs=0.001)
 
 
 PP2 = "--pipeline-model-parallel-size 2 "
@@ -105,7 +129,10 @@ OF_FSDP = ["megatron_fsdp_setup", "megatron_fsdp_takes_all_processes"]
         (f"{VPP}5", ["chunks_divide_stage"]),
         (f"{VPP}2 --eval-global-batch-size 12", ["evaluation_fills_chunks"]),
         (f"{PP2}--eval-global-batch-size 12", []),
-        (f"{TP2}=4 {ENDS.format(9)}", ["ends_leave_even_middle"]),
+        # The recipe is known, and brings no chunks, layout or method.
+        (f"{TP2}=4 {FIRST}=9 {LAST}=10", ["ends_leave_even_middle"]),
+        (f"{TP2}=3", ["pp_divides_layers"]),
+        (f"{TP2}=2 model.recompute_granularity=full", ["full_recompute_is_complete"]),
         (f"{PP2}--tensor-model-parallel-size 16", ["degrees_divide_processes"]),
         (f"{PP2}{FSDP}optim_grads", OF_FSDP),
         (f"{SHARDED}--moe-paged-stash", ["not_priced"]),
