@@ -104,10 +104,10 @@ def test_the_runtime_is_laid_over_the_profile() -> None:
     assert traits.overlap.tensor_parallel_overlap == "none"
 
 
-def test_recipes_of_adapters_are_priced_but_those_of_mixtures() -> None:
+def test_recipes_of_adapters_are_priced_but_those_of_latent_attention() -> None:
     assert not any(priced_problem(recipe) for recipe in load_recipes())
-    mixture = replace(find_recipe("llama3_70b_peft_8gpu_h100_bf16"), model="deepseek-v3")
-    assert "lora of mixtures of experts is not modelled" in priced_problem(mixture)
+    latent = replace(find_recipe("llama3_70b_peft_8gpu_h100_bf16"), model="deepseek-v3")
+    assert "lora of latent attention is not modelled" in priced_problem(latent)
 
 
 def test_a_recipe_of_adapters_trains_those_it_states() -> None:

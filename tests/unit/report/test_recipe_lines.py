@@ -14,7 +14,7 @@ from planner.report.plan import placed_line
 from planner.report.show import recipes_line
 from tools.plausibility import recipe_context
 
-MIXTURES = "lora of mixtures of experts is not modelled"
+LATENT = "lora of latent attention is not modelled"
 RECIPE = find_recipe("llama3_8b_pretrain_8gpu_h100_bf16")
 SHIPS = "NVIDIA ships cp 2, micro-batch 1 for 8 H100"
 
@@ -77,8 +77,8 @@ def test_the_first_line_counts_by_vendor_and_what_is_listed_only() -> None:
     assert "listed only" not in text
     (lora,) = recipes(("llama3_70b_peft_8gpu_h100_bf16",)).recipes
     assert "latent attention is not modelled" in priced_problem(replace(lora, model="deepseek-v3"))
-    some = Recipes(words=(), recipes=(lora, replace(lora, not_priced=MIXTURES)))
-    assert f"1 listed only: {MIXTURES}" in recipes_line(some)
+    some = Recipes(words=(), recipes=(lora, replace(lora, not_priced=LATENT)))
+    assert f"1 listed only: {LATENT}" in recipes_line(some)
     assert recipes_line(Recipes(words=("h100", "amd"), recipes=())) == "No recipe for h100 amd."
 
 
