@@ -143,9 +143,9 @@ def _of_chunks(settings: Settings) -> Decided:
     if chunks is not None:
         yield "layers_per_stage", key, per_stage(chunks, pp)
     layout = word(settings, LAYOUT)
-    if layout and mtp_in(layout) != whole(settings, MTP, 0):
-        # Layers of multi-token prediction in a layout, where those are not all.
-        yield "_layout_mtp", LAYOUT, mtp_in(layout)
+    if layout and (chunks is None or mtp_in(layout) != whole(settings, MTP, 0)):
+        # Made for other stages, or without all layers of multi-token prediction.
+        yield "_layout", LAYOUT, layout
 
 
 def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:

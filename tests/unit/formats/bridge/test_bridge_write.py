@@ -48,6 +48,15 @@ def test_what_a_file_states_and_a_plan_has_not_is_taken_back(written: Callable[.
     assert written(STATED) == after
 
 
+@pytest.mark.parametrize("layout", ["Et*3|tL", "Et|t*2|tL", "Et|t||t|tL"])
+def test_a_layout_made_for_other_stages_goes(written: Callable[..., str], layout: str) -> None:
+    key = "model.pipeline_model_parallel_layout"
+    text = f"{STATED}model.pipeline_model_parallel_size=2\n'{key}={layout}'\n"
+    even = {"dp": 1, "pp": 4, "num_micro_batches": 16, "layers_per_stage": (1,) * 4}
+    policies = {name: (0,) * 4 for name in NONE}
+    assert f"{key}=null" in written(text, **even, **policies).splitlines()
+
+
 def test_graphs_of_a_recipe_do_not_stand_beside_layers_recomputed_in_full(
     written: Callable[..., str],
 ) -> None:
