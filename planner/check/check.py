@@ -241,7 +241,7 @@ def file_findings(
     # What is wrong with the files that a file names, at their own lines.
     for each in reading.named:
         said = [*each.findings, *_rule_findings(formats.load_format(each.format), each, world)]
-        findings += [one for one in said if one.severity == "error"]
+        findings += [one for one in said if one.severity != "note"]
     return findings + not_said_yet(contradictions, findings)
 
 

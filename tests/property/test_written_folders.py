@@ -53,6 +53,8 @@ CASES = [
 ]
 LEAST_PROFILES = 30  # of CASES, that files are written for
 HOSTFILE = "deepspeed hostfile"  # Has no figures
+FILE = re.compile(r"`(?:\./)?([\w.-]+\.(?:args|json|overrides|py|sbatch|sh|toml|yaml))`")
+VARIABLE = re.compile(r"`([A-Z][A-Z_]+)(?:=1)?`")
 COMMAND = re.compile(r"## Check\n.*?\n```sh\n(.*?)\n```\n", re.DOTALL)
 checked: list[str] = []
 profiles: set[tuple[str, str, str]] = set()
@@ -110,8 +112,16 @@ def folders(
 
 
 def assert_passes(plan: Plan, *more: str) -> None:
-    """That the README's command and the folder as a whole say what was planned."""
-    stated = COMMAND.search(Path("README.md").read_text(encoding="utf-8"))
+    """That the README's command and the folder as a whole say what was planned.
+
+    It names files and variables that are there.
+    """
+    readme = Path("README.md").read_text(encoding="utf-8")
+    written = {path.name: path.read_text("utf-8") for path in Path().iterdir()}
+    assert {*FILE.findall(readme)} <= written.keys()
+    texts = "".join(text for name, text in written.items() if name != "README.md")
+    assert not [name for name in VARIABLE.findall(readme) if name not in texts]
+    stated = COMMAND.search(readme)
     assert stated, Path.cwd()
     for words in ([*shlex.split(stated[1])[1:], *more], ["check", ".", "--no-advice"]):
         code, text, _ = planner(*words, "--format", "json")

@@ -89,6 +89,21 @@ def test_the_stage_is_changed_in_the_file_that_states_it(name: str, text: str) -
     assert json.loads(made.fixed.beside["ds.json"])["zero_optimization"] == {"stage": 3}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("lf.yaml", FACTORY), ("args.yaml", ARGUMENTS), ("run.sh", SCRIPT)],
+)
+def test_a_key_without_effect_in_the_named_file_is_a_warning_there(name: str, text: str) -> None:
+    zero = {"zero_optimization": {"stage": 3}}
+    without = check_file(put(name, text, **zero), H200)
+    put(name, text, **zero, tensor_parallel={"tp": {"tp_size": 4}})
+    result = check_file(name, H200)
+    (found,) = [one for one in result.findings if one.severity != "note"]
+    assert (found.rule, found.path) == ("deepspeed.sizes_take_effect", "ds.json")
+    assert "0.19.8" in found.message
+    assert result.figures == without.figures is not None
+
+
 def test_both_files_are_written_and_then_clean(folder: Path) -> None:
     put("args.yaml", ARGUMENTS.replace("size: 1", "size: 64"), gradient_accumulation_steps=4)
     command = ["check", "args.yaml", "--cluster", "8xh200", "--seq-len", "4k", "--fix"]

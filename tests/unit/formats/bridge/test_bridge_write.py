@@ -53,7 +53,7 @@ def test_a_layout_made_for_other_stages_goes(written: Callable[..., str], layout
     key = "model.pipeline_model_parallel_layout"
     text = f"{STATED}model.pipeline_model_parallel_size=2\n'{key}={layout}'\n"
     even = {"dp": 1, "pp": 4, "num_micro_batches": 16, "layers_per_stage": (1,) * 4}
-    policies = {name: (0,) * 4 for name in NONE}
+    policies = dict.fromkeys(NONE, (0,) * 4)
     assert f"{key}=null" in written(text, **even, **policies).splitlines()
 
 
