@@ -18,7 +18,7 @@ from planner.frameworks.settings import (
 )
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_MTP_LAYERS, MAX_SEQ_LEN
-from planner.query.from_file import Job, Software
+from planner.query.from_file import ASSUME, Job, Software
 from planner.query.traits import profile_problem
 from planner.query.values import (
     Gpus,
@@ -94,7 +94,8 @@ def complete(
     # Nothing can be priced without the degrees.
     cuts = (*MODEL_PARALLEL_DEGREES, *(("ep", "etp") if job.model.moe else ()))
     if names := [name for name in cuts if name in reading.left_open]:
-        text = "not known from the file; memory, network and time are not checked here"
+        told = " ".join(f"{ASSUME} {name}=N" for name in names)
+        text = f"not known from the file, {told} says so; memory, network and time are not checked"
         values.add("job.left_open", f"{', '.join(names)}: {text}", *names)
         gpus = replace(gpus, dp=None)
     batch = None

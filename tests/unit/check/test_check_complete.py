@@ -145,21 +145,22 @@ def test_rules_are_asked_where_the_gpus_do_not_divide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "key"),
     [
-        ("trainer", '{"per_device_train_batch_size": 1, "bf16": true, "deepspeed": "ds.json"}'),
+        ("trainer", '{"per_device_train_batch_size": 1,\n"deepspeed": "ds.json"}', "deepspeed"),
         (
             "accelerate",
-            "{distributed_type: DEEPSPEED, deepspeed_config: {deepspeed_config_file: ds.json}}",
+            "{distributed_type: DEEPSPEED, deepspeed_config:\n{deepspeed_config_file: ds.json}}",
+            "deepspeed_config.deepspeed_config_file",
         ),
     ],
 )
-def test_states_split_by_another_file_are_not_guessed(name: str, text: str) -> None:
+def test_states_split_by_another_file_are_not_guessed_and_its_key_named(
+    name: str, text: str, key: str
+) -> None:
     reading = load_format(name).read(SourceText(path="run", text=text))
     job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
-    made = complete(reading, job, "accelerate")
-    assert made.layout is None
-    assert [finding.rule for finding in made.findings] == ["job.zero_stage"]
+    assert said(complete(reading, job, "accelerate")) == [("job.zero_stage", key, 2)]
 
 
 @pytest.mark.parametrize(
@@ -201,14 +202,3 @@ def test_all_sizes_that_one_word_chooses_are_one_finding_at_that_word() -> None:
     found = list(complete(reading, job, "torchtitan").findings)
     assert [(each.rule, each.key) for each in found] == [("job.model", "--config")]
     assert found[0].message == "num layers of llama3-8b is 32; given 80 (and 3 other sizes)"
-
-
-def test_a_file_that_leaves_zero_to_another_says_which_key_names_it() -> None:
-    text = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n"
-    text += "  deepspeed_config_file: zero3.json\n"
-    reading = load_format("accelerate").read(SourceText(path="a.yaml", text=text))
-    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
-    found = [
-        (each.rule, each.key, each.line) for each in complete(reading, job, "accelerate").findings
-    ]
-    assert found == [("job.zero_stage", "deepspeed_config.deepspeed_config_file", 4)]

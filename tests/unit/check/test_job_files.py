@@ -200,6 +200,43 @@ def test_what_is_assumed_is_not_written(assumed: list[str]) -> None:
     assert not [one for one in again.findings if one.severity == "error"]
 
 
+LAUNCHED = "num_processes: 8\nmixed_precision: bf16\ndistributed_type: "
+SHARDS = "{fsdp_version: 1, fsdp_sharding_strategy: SHARD_GRAD_OP}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("ds.json", "", "zero_optimization.stage"),
+        (
+            "zero.yaml",
+            f"{LAUNCHED}DEEPSPEED\ndeepspeed_config: {{zero_stage: 2}}\n",
+            "deepspeed_config.zero_stage",
+        ),
+        (
+            "fsdp.yaml",
+            f"{LAUNCHED}FSDP\nfsdp_config: {SHARDS}\n",
+            "fsdp_config.fsdp_sharding_strategy",
+        ),
+    ],
+)
+def test_a_repair_knows_what_the_check_was_told(name: str, text: str, key: str) -> None:
+    put("unused", "", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
+    if text:
+        put_text(name, text)
+    assumed = read_assumed(["recompute=full", "micro_batch=2", "optimizer=adam"])
+    request = Request(
+        model="qwen3-32b", cluster="8xh200", seq_len=4096, with_advice=False, assumed=assumed
+    )
+    (found,) = [one for one in check_file(name, request).findings if one.rule == "memory.fits"]
+    made = fixed(name, request)
+    (change,) = (one for one in made.answer.repaired[0].changes if one.counts)
+    assert (change.field, change.key, change.after) == ("zero_stage", key, 3)
+    assert not any("recomputed" in each for each in made.assumed)
+    peak = made.answer.repaired[0].plan.estimate.memory.peak_bytes
+    assert f"nearest that fits, {peak / 2**30:.2f} GiB: ZeRO 2 to 3" in found.message
+
+
 def put_text(name: str, text: str) -> str:
     Path(name).write_text(text)
     return name

@@ -63,6 +63,9 @@ def test_every_type_of_the_states_counts_alone(words: str, saved: float, tmp_pat
 
 UNEVEN = "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 3 "
 FULL = "--recompute-granularity full --recompute-method"
+BRIDGE_FULL = (
+    "model.recompute_granularity=full model.recompute_method=uniform model.recompute_num_layers=1"
+)
 FIRST, LAST = (f"model.num_layers_in_{end}_pipeline_stage" for end in ("first", "last"))
 FSDP = "--use-megatron-fsdp --ckpt-format fsdp_dtensor --data-parallel-sharding-strategy "
 TP2 = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size"
@@ -75,6 +78,7 @@ TP2 = "model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size"
         (f"{UNEVEN}{FULL} uniform --recompute-num-layers 1", UNEVEN, 0.65, 0.75),
         (f"{UNEVEN}{FULL} block --recompute-num-layers 5", UNEVEN, 0.8, 0.9),
         (f"{UNEVEN}--recompute-activations --recompute-modules mlp", UNEVEN, 0.7, 0.8),
+        (f"{TP2}=3 {BRIDGE_FULL}", f"{TP2}=3", 0.45, 0.55),
     ],
 )
 def test_facts_beside_others_count(
@@ -84,10 +88,7 @@ def test_facts_beside_others_count(
     assert low <= shares <= high, shares
 
 
-STAGES = (
-    f"{TP2}=3 model.sequence_parallel=true model.recompute_granularity=full "
-    "model.recompute_method=uniform model.recompute_num_layers=1 "
-)
+STAGES = f"{TP2}=3 model.sequence_parallel=true {BRIDGE_FULL} "
 
 
 @pytest.mark.parametrize(
@@ -153,3 +154,19 @@ def test_chunks_that_do_not_come_out_get_another_number(words: str, tmp_path: Pa
     made = fix_file(read_source(result.path), request)
     assert [change.field for change in made.answer.repaired[0].changes] == ["vpp"]
     assert "layout" not in "".join(made.diff)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (f"{UNEVEN}{FULL} uniform --recompute-num-layers 1", f"{FULL} uniform"),
+        (f"{UNEVEN}--recompute-activations", "--recompute-activations"),
+        (f"{TP2}=3 {BRIDGE_FULL}", BRIDGE_FULL),
+    ],
+)
+def test_a_repair_of_stages_keeps_the_recomputation(words: str, kept: str, tmp_path: Path) -> None:
+    result = checked(tmp_path, words)
+    request = Request(model="llama3-8b", cluster="3xdgx-h100")
+    made = fix_file(read_source(result.path), request)
+    assert made.fixed is not None
+    assert kept in made.fixed.text

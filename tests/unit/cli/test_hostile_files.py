@@ -158,3 +158,21 @@ def test_a_time_limit_holds_while_shapes_are_listed(model: Any) -> None:
     assert time.process_time() - start < 6.0
     assert run.code in (0, 3)
     assert run.code or not json.loads(run.out)["search"]["is_complete"]
+
+
+KEYS = range(10_000)
+MANY = {
+    "top.yaml": "distributed_type: FSDP\n" + "".join(f"key_{each}: 1\n" for each in KEYS),
+    "section.yaml": "distributed_type: FSDP\nfsdp_config:\n"
+    + "".join(f"  fsdp_key_{each}: 1\n" for each in KEYS),
+    "ds.json": json.dumps({"train_batch_size": 8, **{f"key_{each}": 1 for each in KEYS}}),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_ten_thousand_keys_are_read_in_seconds(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(MANY[name])
+    start = time.process_time()
+    assert planner("check", str(path), "--model", "llama3-8b", "--cluster", "1xdgx-h100").code < 2
+    assert time.process_time() - start < 12

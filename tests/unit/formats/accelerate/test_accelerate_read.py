@@ -55,13 +55,6 @@ def test_fsdp1_names_its_stage(strategy: str, stage: int) -> None:
     assert decisions(text)["zero_stage"][0] == stage
 
 
-def test_what_another_file_decides_is_not_guessed_and_is_named() -> None:
-    text = "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: zero.json}\n"
-    decided = read(text).decisions["zero_stage"]
-    assert (decided.value, decided.line) == (None, 2)
-    assert decided.key == "deepspeed_config.deepspeed_config_file"
-
-
 @pytest.mark.parametrize("kind", ["'NO'", "NO"])
 @pytest.mark.parametrize("processes", ["", "num_processes: 8\n"])
 def test_a_file_without_a_distributed_type_starts_one_process(kind: str, processes: str) -> None:

@@ -51,10 +51,6 @@ def test_deepspeed_in_the_file_decides() -> None:
     assert found["num_micro_batches"] == 4
 
 
-def test_deepspeed_in_another_file_is_not_guessed() -> None:
-    assert decisions(deepspeed="zero3.json")["zero_stage"] is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "optimizer"),
     [
