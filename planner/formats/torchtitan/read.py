@@ -269,9 +269,11 @@ RELEASE = "release"
 
 
 def is_old(text: str) -> bool:
-    """Return True if a file is such a TOML file, by sections that all of them have."""
+    """Return True if a file is such a TOML file, by sections that they have and others do not."""
     names = {match[1] for match in re.finditer(r"(?m)^\[(\w+)\]\s*(?:#.*)?$", text)}
-    return names >= {"model", "training"} and bool(names & {"job", "parallelism"})
+    return names >= {"model", "training"} and bool(
+        names & {"job", "parallelism", "activation_checkpoint"}
+    )
 
 
 def refuse_old(path: str, words: Sequence[Word], environment: Mapping[str, Word]) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from functools import partial
 
 from planner.formats.format import CheckContext, FormatRule, listed
-from planner.formats.settings import Refused, Rules, Settings
+from planner.formats.settings import Refused, Rules, Settings, Violations
 from planner.formats.torchtitan import keys as key
 from planner.formats.torchtitan.keys import POLICY, SELECTORS, TorchtitanView, filled
 from planner.formats.torchtitan.read import RELEASE
@@ -59,17 +59,19 @@ rule(
 )
 
 
-@rule(_DIMS, key.SHARD)
-def degrees_make_world(file: TorchtitanView) -> Refused:
+@rule(_DIMS)
+def degrees_make_world(file: TorchtitanView) -> Violations:
     """Replicas x shards x cp x tp x pp are the processes."""
     # All degrees but that of experts, which are taken from the others.
-    names = {key.SHARD, *key.DEGREES.values()} - {EP}
-    is_stated = all(file.settings[name].line for name in names)
+    names = [name for name in key.DEGREES.values() if name != EP]
+    is_stated = all(file.settings[name].line for name in (key.SHARD, *names))
     is_known = file.config.is_known or is_stated
     shards, others, wanted = file.shards, file.others, file.num_gpus
-    given = f"{shards} shards x {others} of the other degrees = {shards * others}"
-    is_sound = is_known and others > 0 and file[key.SHARD] != 0
-    return {f"{given}; needs {wanted} processes": is_sound and shards * others != wanted}
+    if is_known and others > 0 and file[key.SHARD] != 0 and shards * others != wanted:
+        # Shards of -1 take what the others leave.
+        place = key.SHARD if file[key.SHARD] > 0 else max(names, key=lambda name: file[name])
+        given = f"{shards} shards x {others} of the other degrees = {shards * others}"
+        yield place, f"{given}; needs {wanted} processes"
 
 
 rule(

@@ -63,6 +63,7 @@ def test_every_type_of_the_states_counts_alone(words: str, saved: float, tmp_pat
 
 UNEVEN = "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 3 "
 FULL = "--recompute-granularity full --recompute-method"
+BRIDGE_AWARE = "optimizer.use_precision_aware_optimizer=true"
 BRIDGE_FULL = (
     "model.recompute_granularity=full model.recompute_method=uniform model.recompute_num_layers=1"
 )
@@ -98,6 +99,8 @@ STAGES = f"{TP2}=3 model.sequence_parallel=true {BRIDGE_FULL} "
         (f"{TP2}=1 {BOTH_OFF}", f"{TP2}=1", 8.03 / 2 * (12 - 12 / 12)),
         (f"{TP2}=1 {BOTH_OFF.split()[0]}", f"{TP2}=1", 0),
         (f"{TP2}=1 {BOTH_OFF.split()[1]}", f"{TP2}=1", 0),
+        (f"{TP2}=1", f"{TP2}=1 {BRIDGE_AWARE}", 8.03 / 2 * 2 / 12),
+        (f"{TP2}=1", f"{TP2}=1 {BRIDGE_AWARE} optimizer.exp_avg_dtype=bf16", 8.03 / 2 * 4 / 12),
         # Layers of 0.218e9 parameters, states over dp 4, that keep 8192 x 4096 numbers of each
         # micro-batch: three are under way in the first stage of three, two in the second.
         (f"{FIRST}=2 {LAST}=2", f"{FIRST}=6 {LAST}=2", 4 * (0.2181 / 2 * 9 + 2 * 0.0336)),
