@@ -14,7 +14,7 @@ from bridge_start import BridgeStarts, RecipeStart
 from planner.answers.plan import answer
 from planner.compare.forms import dump_in
 from planner.cost.context import Context
-from planner.formats.bridge.mapping import PRECISIONS, names_of, recipes
+from planner.formats.bridge.mapping import NAMES, PRECISIONS, recipes
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 from planner.query.query import Query
@@ -155,13 +155,14 @@ def test_the_recipe_of_adapters_takes_their_first_plan(
     bridge: BridgeStarts, tmp_path: Path, model: str, targets: str
 ) -> None:
     context, planned = first_plan(model, train="lora", lora_rank=16, lora_targets=targets)
+    trained = {*context.traits.training.targets}
     for strategy in of_adapters(planned):
         report = bridge.start(start_of(model, tmp_path, context, strategy))
         assert_as_planned(report, context, strategy)
         is_packed = strategy.micro_batch == 1
         assert report["adapters"] == {
             "dim": 16,
-            "target_modules": names_of(context.traits.training),
+            "target_modules": [name for name, own in NAMES.items() if trained & {*own}],
             "dropout": 0.0,
             "packed": context.job.seq_len if is_packed else None,
             "padded": (2 * strategy.cp if strategy.cp > 1 else 1) if is_packed else None,
