@@ -16,6 +16,7 @@ from planner.formats.format import ExplainedKey, OutputFile, SourceText
 from planner.spec.training import (
     ALL_LINEAR,
     MAX_RANK,
+    MODULES,
     TARGET_GROUPS,
     TARGETS,
     WHOLE,
@@ -56,8 +57,8 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
     if not training.is_frozen:
         return ()
     own = _OF_MIXTRAL if context.model.family in ("mixtral", "minimax-m2") else {}
-    inside = [target for target in training.targets if target in TARGETS]
-    names = [own.get(target, f"{target}_proj") for target in inside]
+    inside = [target for target in training.targets if target in MODULES]
+    names = [own.get(target, target if "_" in target else f"{target}_proj") for target in inside]
     beside = {
         key: [known[target] for target in training.targets if target in known]
         for key, known in _BESIDE.items()
@@ -75,10 +76,9 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
     }
     if training.mode == "qlora":
         dtype = {"bf16": "bfloat16", "fp16": "float16"}[context.job.precision]
-        types = {"bnb_4bit_compute_dtype": dtype, "bnb_4bit_quant_storage": dtype}
-        content["quantization"] = {**_NF4, **types}
-    text = json.dumps(content, indent=2)
-    return (OutputFile(name=FILE, text=f"{text}\n"),)
+        types = dict.fromkeys(("bnb_4bit_compute_dtype", "bnb_4bit_quant_storage"), dtype)
+        content["quantization"] = _NF4 | types
+    return (OutputFile(name=FILE, text=json.dumps(content, indent=2) + "\n"),)
 
 
 def adapter_lines(context: Context) -> Iterator[ExplainedKey]:
@@ -109,18 +109,17 @@ def read_adapters(source: SourceText) -> Training:
     read = {key: _targets(lora[key], inside) for key, inside in places.items() if lora.get(key)}
     modules = lora.get("target_modules")
     if modules or "target_parameters" not in read:
-        read["target_modules"] = _targets(modules, TARGETS)
+        read["target_modules"] = _targets(modules, MODULES)
     of_rank = f"must be a whole number from 1 to {MAX_RANK:,}; given {rank!r}"
     # None, or as it is written here: plans price no other quantisation.
     small = content.get("quantization")
     stated = small if isinstance(small, dict) else {}
     is_priced = not small or all(stated.get(key) == value for key, value in _NF4.items())
     nf4 = ", ".join(f"{key} {value}".lower() for key, value in _NF4.items())
-    is_rank = type(rank) is int and 1 <= rank <= MAX_RANK
     # Arguments of LoraConfig after which more, or something else, is trained.
     beyond = ("use_dora", "lora_bias", "rank_pattern")
     wrong = {
-        "lora.r": "" if is_rank else of_rank,
+        "lora.r": "" if type(rank) is int and 1 <= rank <= MAX_RANK else of_rank,
         **{f"lora.{key}": unknown for key, (_, unknown) in read.items()},
         **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in beyond if lora.get(key)},
         "quantization": "" if is_priced else f"plans price {nf4}; given {small!r}",
@@ -132,8 +131,8 @@ def read_adapters(source: SourceText) -> Training:
     ]
     if problems:
         raise InputError(problems)
-    targets = in_order({target for found, _ in read.values() for target in found})
-    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=targets)
+    targets = {target for found, _ in read.values() for target in found}
+    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=in_order(targets))
 
 
 def _targets(

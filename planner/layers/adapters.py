@@ -19,27 +19,32 @@ from planner.layers.op import (
     kept_token_fraction,
     waited_for,
 )
-from planner.layers.parameters import layer_counts
+from planner.layers.parameters import (
+    WITH_ATTENTION,
+    WITH_EXPERTS,
+    WITH_MIXER,
+    WITH_MLP,
+    layer_counts,
+)
 from planner.layers.saved import saved_by, widened_op
 from planner.spec.cluster import Collective
 from planner.spec.items import SHAPE, item
-from planner.spec.model import ModelSpec
+from planner.spec.model import ModelSpec, has_shared_gate
 from planner.spec.training import (
     FROZEN_BYTES,
     QUANTISED_BYTES,
     TARGET_GROUPS,
     WHOLE,
     Dequantisation,
-    Target,
     Training,
     target_words,
 )
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
-# Products of routed experts, whose weights are one stack, and of attention.
-EXPERTS, ATTENTION = ("expert_up", "expert_down"), ("qkv", "attention_output")
-PAIR: tuple[Target, ...] = ("gate", "up")
+# Products of routed experts, whose weights are one stack.
+EXPERTS = ("expert_up", "expert_down")
+PAIR = ("gate", "up")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,22 +61,25 @@ class Adapter:
     is_merged: bool = False  # its product is added to the weights, before theirs
 
 
-def projections(model: ModelSpec) -> dict[str, dict[Target, tuple[int, int]]]:
+def projections(model: ModelSpec) -> dict[str, dict[str, tuple[int, int]]]:
     """Input and output width of every projection that can have an adapter, by the op it is in.
 
     Empty for models whose adapters are not known here (:func:`unknown_layers`).
     """
     if unknown_layers(model):
         return {}
-    hidden, moe = model.hidden_size, model.moe
-    sizes: dict[str, dict[Target, tuple[int, int]]] = {
+    hidden, moe, mixer = model.hidden_size, model.moe, model.mixer
+    sizes: dict[str, dict[str, tuple[int, int]]] = {
         "qkv": {
-            "q": (hidden, model.query_size),
+            "q": (hidden, model.query_size * (1 + model.gated_attention)),
             "k": (hidden, model.kv_size),
             "v": (hidden, model.kv_size),
         },
         "attention_output": {"o": (model.value_size, hidden)},
     }
+    if mixer:
+        sizes["mixer_in"] = mixer_inputs(model)
+        sizes["mixer_out"] = {"out_proj": (mixer.value_size, hidden)}
     widths = {"mlp": model.ffn_size * (layer_counts(model)["dense"] > 0)}
     if moe:
         widths |= {"expert": moe.expert_ffn_size, "shared_expert": moe.shared_ffn_size}
@@ -83,12 +91,37 @@ def projections(model: ModelSpec) -> dict[str, dict[Target, tuple[int, int]]]:
     return sizes
 
 
+def mixer_inputs(model: ModelSpec) -> dict[str, tuple[int, int]]:
+    """Sides of the linear layers that take a mixer's input; none where they are not known.
+
+    Each has the name of what it makes: queries, keys, values, z, beta and alpha. Source:
+    transformers 5.23 modeling_qwen3_next.py, modeling_qwen3_5.py.
+    """
+    mixer = model.mixer
+    if mixer is None or not model.family.startswith("qwen3"):
+        return {}
+    keys, values, heads = mixer.key_size, mixer.value_size, mixer.num_heads
+    widths = {
+        "q": keys,
+        "k": keys,
+        "v": values,
+        "z": values,
+        "b": heads,
+        "a": heads,
+    }
+    made = "qkvz ba" if "next" in model.family else "qkv z b a"
+    return {
+        f"in_proj_{each}": (model.hidden_size, sum(widths[part] for part in each))
+        for each in made.split()
+    }
+
+
 def unknown_layers(model: ModelSpec) -> str:
     """Return what of a model's layers has no adapters here; empty if all is known."""
     if model.mla:
         return "latent attention"
-    if model.has_special_layers:
-        return "linear mixers, gates and attention of several shapes"
+    if model.has_special_layers and not mixer_inputs(model):
+        return "such linear mixers, gates or attention of several shapes"
     return "encoder-decoders" if model.num_decoder_layers else ""
 
 
@@ -107,12 +140,13 @@ def adapters_of(
     joined, joins = kernels.joined_ops(model.family), kernels.joins_adapters
     is_merged = kernels.expert_adapters == "merged"
     places, is_all = projections(model), "router" in training.targets
+    has_bare_experts = model.family in kernels.bare_expert_families
     finds = is_all and kernels.all_linear == "modules"
     is_converted = model.family in kernels.converted_expert_families
     if finds and "mlp_up" not in places and "shared_expert_up" not in places:
         is_converted = False  # no linear module has the names that stacked ones had
     for op, sizes in places.items():
-        chosen = [target for target in sizes if target in training.targets]
+        chosen = [target for target in sizes if is_all or target in training.targets]
         widths, outs = zip(*sizes.values(), strict=True)
         whole = Adapter(
             name=op,
@@ -126,7 +160,7 @@ def adapters_of(
             ranks = ranks or int(op in training.targets)
             stack = replace(whole, num_ranks=ranks, num_copies=number, is_merged=is_merged)
             found += [stack] if ranks else []
-        elif model.moe and not joins and op not in ATTENTION:
+        elif model.moe and not (joins or has_bare_experts) and op.startswith(("mlp", "shared")):
             continue
         elif joins or op in joined:
             found += [whole] if chosen else []
@@ -134,9 +168,17 @@ def adapters_of(
             shared = replace(whole, num_sharing=len(chosen))
             for target in chosen:
                 found.append(replace(shared, name=target, out=sizes[target][1]))
-    if model.moe and is_converted and is_all and not (joins or finds):
-        sides = {"width": model.hidden_size, "out": model.moe.num_experts}
-        found.append(Adapter(name="router", beside="router", **sides, is_merged=is_merged))
+    if model.moe and is_all and not joins:
+        small = Adapter(
+            name="router",
+            beside="router",
+            width=model.hidden_size,
+            out=1,
+        )
+        if is_converted and not finds:
+            found.append(replace(small, out=model.moe.num_experts, is_merged=is_merged))
+        if has_shared_gate(model):
+            found.append(replace(small, name="shared_expert_gate", beside="shared_expert_up"))
     return tuple(found)
 
 
@@ -146,11 +188,13 @@ def adapter_params(model: ModelSpec, training: Training, kernels: KernelTraits) 
     Embedding and head have ``V · h`` each where they are trained whole. Source: arXiv 2106.09685,
     section 4.2. Excludes biases, which PEFT does not train.
     """
+    counts = layer_counts(model).items()
+    kinds = {"mlp": WITH_MLP, "mixer": WITH_MIXER, "qkv": WITH_ATTENTION}
+    kinds["attention"] = WITH_ATTENTION
     total = sum(end in training.targets for end in WHOLE) * model.vocab_size * model.hidden_size
     for adapter in adapters_of(model, training, kernels):
-        number = layer_counts(model)["dense" if adapter.beside.startswith("mlp") else "moe"]
-        if adapter.beside in ATTENTION:
-            number = model.num_layers
+        chosen = kinds.get(adapter.beside.partition("_")[0], WITH_EXPERTS)
+        number = sum(number for kind, number in counts if kind in chosen)
         rank = training.num_adapters * training.rank * adapter.num_ranks
         total += number * adapter.num_copies * rank * (adapter.width + adapter.out)
     return total
@@ -169,6 +213,8 @@ def training_problem(
     kind = unknown_layers(model)
     if model.moe and joined and not joins:
         kind = kind or "such mixtures"
+    if joins and model.mixer:
+        kind = "linear mixers under Megatron-Bridge"
     if kind:
         return "--train", f"{training.mode} of {kind} is not modelled; {full}"
     if model.moe and training.mode == "qlora":
@@ -178,8 +224,15 @@ def training_problem(
     problem = _targets_problem(model, training, kernels, adapters)
     if problem:
         return "--lora-targets", problem
-    # Routers have few outputs.
-    large = [each for each in adapters if each.name != "router"]
+    # Few outputs, one a head or an expert: any rank is above them.
+    small = (
+        "router",
+        "shared_expert_gate",
+        "in_proj_ba",
+        "in_proj_b",
+        "in_proj_a",
+    )
+    large = [each for each in adapters if each.name not in small] or adapters
     least = min(min(each.width, each.out) // each.num_ranks for each in large)
     if training.rank > least:
         text = "a rank above the smallest side of a targeted matrix saves nothing"
@@ -198,7 +251,8 @@ def _targets_problem(
     targets, places, family = {*training.targets}, projections(model), model.family
     has_stacks = model.moe is not None and not kernels.joins_adapters
     known = (*kernels.bare_expert_families, *kernels.converted_expert_families)
-    groups = [word for word in TARGET_GROUPS if has_stacks or word != "experts"]
+    lacked = {"experts": not has_stacks, "mixer": not model.mixer}
+    groups = [word for word in TARGET_GROUPS if not lacked.get(word)]
     names = dict.fromkeys(target for held in places.values() for target in held)
     allowed = [*groups, *names, *(EXPERTS if has_stacks else ())]
     words = target_words(training.targets).split(",")
@@ -236,7 +290,7 @@ def _targets_problem(
 
 def is_by_rows(adapter: Adapter) -> bool:
     """The matrix beside which it stands is split by rows: its input is split, its output summed."""
-    return adapter.beside == "attention_output" or adapter.beside.endswith("_down")
+    return adapter.beside.endswith(("_output", "_out", "_down"))
 
 
 def adapter_parts(adapter: Adapter, rank: float, tp: Array) -> tuple[Array, Array, Array]:
@@ -369,12 +423,12 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
 def input_share(adapter: Adapter, traits: KernelTraits) -> float:
     """Return the share of its input an adapter saves: all of its own copy, or part of a shared one.
 
-    The output projection's is kept by attention anyway. Source: :data:`IMPLEMENTATIONS`; dropout
-    makes one of each adapter's own.
+    The output projection's is kept by attention or mixer anyway. Source:
+    :data:`IMPLEMENTATIONS`; dropout makes one of each adapter's own.
     """
     if IMPLEMENTATIONS[traits.adapters].keeps_own_input or traits.adapter_dropout:
         return 1.0
-    return 0.0 if adapter.beside == "attention_output" else 1.0 / adapter.num_sharing
+    return 0.0 if adapter.beside in ("attention_output", "mixer_out") else 1.0 / adapter.num_sharing
 
 
 @item(
@@ -468,14 +522,14 @@ def merged_op(op: Op, adapter: Adapter, copies: Array, kernels: AdapterKernels) 
     weights once, and those casts. Source: ParamWrapper in peft/tuners/lora/layer.py 0.21.
     """
     rank, weights = op.gemms[1].k, copies * adapter.width * adapter.out
+    cast = op.params * kernels.keeps_own_input  # elements, of 4 bytes and of 2
+    kept = {"sum": weights, "factors": cast}
     matrix = Gemm(
         m=ZERO + adapter.out,
         n=ZERO + adapter.width,
         k=rank,
         count=copies,
     )
-    cast = op.params * kernels.keeps_own_input  # elements, of 4 bytes and of 2
-    kept = {"sum": weights, "factors": cast}
     return replace(
         op,
         gemms=(matrix,),
@@ -569,12 +623,12 @@ def frozen_end(op: Op, training: Training, traits: KernelTraits) -> Op:
     """
     if not training.is_frozen:
         return op
+    stored = replace(op, frozen_bytes=op.params * frozen_input_bytes(traits))
     if op.name in training.targets:
-        return replace(op, frozen_bytes=op.params * frozen_input_bytes(traits))
+        return stored
     return replace(
-        op,
+        stored,
         params=ZERO,
-        frozen_bytes=op.params * frozen_input_bytes(traits),
         gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms),
         backward_bytes=op.backward_bytes if op.gemms else ZERO,
         comms=(op.comms[0], _of_inputs(op.comms[1]) if op.gemms else ()),

@@ -41,6 +41,7 @@ from planner.spec.training import (
     TARGETS,
     USUAL_RANK,
     Training,
+    in_order,
     read_targets,
 )
 from planner.spec.traits import FrameworkTraits
@@ -245,14 +246,21 @@ def training_so(
     """Return the frameworks that train so, as they do; those of several that do not are noted."""
     if not training.is_frozen:
         return tuple(chosen)
+    if model is not None and not model.mixer:
+        # Where no layer is a mixer, out_proj is attention's (OPT, GPT-J, MPT).
+        named = {"o" if each == "out_proj" else each for each in training.targets}
+        training = replace(training, targets=in_order(named))
     able = [traits for traits in chosen if training.mode in traits.support.train]
     names = [each.name for each in chosen]
     kept = [each.name for each in able]
     _note_left(names, kept, f" for --train {training.mode}", "train", problems)
     if training.targets == TARGETS and any(traits.kernels.joins_adapters for traits in able):
-        text = "adapters on all linear layers; NVIDIA's recipes have them on linear_qkv, of some "
-        text += "models on linear_proj too (--lora-targets)"
-        problems.note(NoteKind.default, text, "lora_targets")
+        problems.note(
+            NoteKind.default,
+            "adapters on all linear layers; NVIDIA's recipes have them on linear_qkv, of some "
+            "models on linear_proj too (--lora-targets)",
+            "lora_targets",
+        )
     refused: dict[tuple[str, str], None] = {}
     for traits in able:
         support = traits.support
@@ -262,15 +270,11 @@ def training_so(
             refused["--precision", f"{message}; given {precision}"] = None
         if model is not None:
             refused[training_problem(model, training, traits.kernels)] = None
-    for option, message in refused:
-        if message:
-            problems.add(option, message)
-    found: list[FrameworkTraits] = []
-    for traits in able or chosen:
-        trained = problems.read(partial(with_training, traits, training))
-        if trained is not None:
-            found.append(trained)
-    return tuple(found)
+    for option, message in filter(all, refused):
+        problems.add(option, message)
+    reads = [partial(with_training, traits, training) for traits in able or chosen]
+    found = [problems.read(each) for each in reads]
+    return tuple(each for each in found if each is not None)
 
 
 def mtp_layers_in(

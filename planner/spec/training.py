@@ -11,7 +11,20 @@ Mode = Literal["full", "lora", "qlora"]
 Projection = Literal["q", "k", "v", "o", "gate", "up", "down", "router"]
 # Besides the stacked weights of experts by their own name (PEFT's ``target_parameters``), and what
 # is trained whole.
-Target = Literal[Projection, "expert_up", "expert_down", "embedding", "head"]
+Target = Literal[
+    Projection,
+    "in_proj_qkvz",  # of a linear mixer, by the names of their modules
+    "in_proj_ba",
+    "in_proj_qkv",
+    "in_proj_z",
+    "in_proj_b",
+    "in_proj_a",
+    "out_proj",
+    "expert_up",
+    "expert_down",
+    "embedding",
+    "head",
+]
 # How a matrix is rebuilt in 16 bits: by a kernel for each product, or by torch's operations.
 Dequantisation = Literal["kernel", "operations"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -22,14 +35,17 @@ TARGET_GROUPS: dict[str, tuple[Target, ...]] = {
     "all-linear": TARGETS,
     "attention": TARGETS[:4],
     "mlp": TARGETS[4:7],
+    "mixer": get_args(Target)[8:15],
     "experts": ("expert_up", "expert_down"),
 }
 ALL_LINEAR = "all-linear"
+# What can be a module with an adapter of its own.
+MODULES = (*TARGETS, *TARGET_GROUPS["mixer"])
 # Names of modules by what they hold, besides ``q_proj`` and its like: transformers' model code,
 # then Megatron-Core's.
 _NAMES: dict[tuple[Target, ...], str] = {
     ("q", "k", "v"): "query_key_value c_attn Wqkv qkv_proj W_pack linear_qkv",
-    ("o",): "dense out_proj attn.c_proj linear_proj",
+    ("o",): "dense attn.c_proj linear_proj",
     ("o", "down"): "c_proj",
     ("gate", "up"): "gate_up_proj linear_fc1",
     ("gate",): "w1",
@@ -122,8 +138,8 @@ def targets_named(word: str) -> tuple[Target, ...]:
     Names of modules are known by their ends; one of some layers only (``layers.7.q_proj``) is not.
     """
     parts = word.strip().split(".")
-    known = {**TARGET_GROUPS, **{each: (each,) for each in get_args(Target)}}
-    known |= {f"{target}_proj": (target,) for target in TARGETS} | PROJECTIONS
+    known = TARGET_GROUPS | {each: (each,) for each in get_args(Target)} | PROJECTIONS
+    known |= {f"{target}_proj": (target,) for target in TARGETS}
     ends = (".".join(parts[at:]) for at in range(len(parts)))
     found = next((known[end] for end in ends if end in known), ())
     return () if any(map(str.isdecimal, parts)) else found

@@ -115,6 +115,12 @@ def test_experts_keep_what_peft_keeps_of_them_frozen_or_with_merged_adapters(tar
         ("phi-3-mini", 4, "qkv_proj,gate_up_proj"),
         ("pythia-6.9b", 8, ALL_LINEAR),
         ("llama3.1-8b", 16, "q_proj,v_proj,embed_tokens,lm_head"),
+        ("qwen3.5-27b", 16, ALL_LINEAR),
+        ("qwen3.5-9b", 64, "q_proj,o_proj,in_proj_qkv,in_proj_a,out_proj"),
+        ("qwen3.5-122b-a10b", 8, ALL_LINEAR),
+        ("qwen3.5-35b-a3b", 8, "q_proj,k_proj,v_proj,o_proj"),
+        ("qwen3-next-80b-a3b", 8, ALL_LINEAR),
+        ("qwen3-next-80b-a3b", 8, "in_proj_qkvz,in_proj_ba,gate_proj,up_proj,down_proj"),
     ],
 )
 def test_models_have_as_many_trained_parameters_as_peft_makes(
@@ -143,6 +149,7 @@ def test_models_have_as_many_trained_parameters_as_peft_makes(
 KINDS = {name: name for name in ("mixtral", "qwen3", "gpt2", "falcon", "phi3")}
 KINDS |= {"gpt-oss": "gpt_oss", "pythia": "gpt_neox", "minimax-m2": "minimax_m2"}
 KINDS |= {"glm-4.5": "glm4_moe", "ernie-4.5": "ernie4_5_moe"}
+HYBRIDS = {"qwen3-next": "qwen3_next", "qwen3.5": "qwen3_5_text"}
 
 
 def of_shape(spec: ModelSpec) -> Any:
@@ -166,6 +173,11 @@ def of_shape(spec: ModelSpec) -> Any:
         "vocab_size": spec.vocab_size,
         "pad_token_id": 0,
     }
+    if spec.mixer:
+        kind = HYBRIDS[spec.family].replace("_text", "_moe_text" if experts else "_text")
+        shape["linear_num_value_heads"] = spec.mixer.num_heads
+        shape["linear_num_key_heads"] = spec.mixer.num_key_heads
+        shape["shared_expert_intermediate_size"] = spec.moe.shared_ffn_size if spec.moe else 0
     if kind == "falcon":
         del shape["head_dim"]
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(shape | experts)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.settings import Settings, as_flag, flag, given, word
+from planner.formats.settings import Settings, as_flag, as_number, flag, given, word
 
 ON_PROCESSOR = "use_cpu"
 BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -158,8 +158,7 @@ def load_tool(name: str) -> FrontEnd:
 
 def is_of(tool: FrontEnd, names: AbstractSet[str]) -> bool:
     """Return True if keys at the top of a file are those of a program."""
-    has_all = any(names >= {*group} for group in tool.tells)
-    return has_all and not names & {*tool.but_not}
+    return any(names >= {*group} for group in tool.tells) and not names & {*tool.but_not}
 
 
 def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
@@ -171,7 +170,13 @@ def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
 
 
 def is_meant(entry: Mapping[str, Any], value: object) -> bool:
-    """Return True if a value is in ``values``, not in ``other_than``, or, without them, given."""
+    """Return True if a value is in ``values``, not in ``other_than``, or else given.
+
+    ``below``: a number less than that.
+    """
+    if "below" in entry:
+        number = as_number(value)
+        return number is not None and number < entry["below"]
     if "values" in entry:
         return is_one_of(value, entry["values"])
     if value in (None, "") or as_flag(value) is False:

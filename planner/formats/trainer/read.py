@@ -18,6 +18,7 @@ from planner.formats.trainer.words import translated
 from planner.frameworks.registry import optimizer_names
 from planner.spec.training import (
     MAX_RANK,
+    MODULES,
     TARGET_GROUPS,
     TARGETS,
     WHOLE,
@@ -65,7 +66,7 @@ def _unknown_modules(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     table = tool.training["targets"]
     # Where layers have adapters, those of the ends are left out.
     ends = WHOLE if _targets(tool, settings) else ()
-    places = {key: {*TARGETS, *ends} for key in table["keys"]}
+    places = {key: {*MODULES, *ends} for key in table["keys"]}
     places[table.get("parameters", "")] = {*TARGET_GROUPS["experts"]}
     places[tool.training["whole"]] = {*WHOLE}
     for key, known in places.items():
@@ -75,10 +76,8 @@ def _unknown_modules(tool: FrontEnd, settings: Settings) -> Iterator[str]:
 
 
 def _stated_mode(tool: FrontEnd, settings: Settings) -> Located | None:
-    for name in (tool.training["key"], *tool.training.get("keys", ())):
-        if word(settings, name):
-            return settings[name]
-    return None
+    names = (tool.training["key"], *tool.training.get("keys", ()))
+    return next((settings[name] for name in names if word(settings, name)), None)
 
 
 def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training | None, tuple[str, ...]]:
@@ -110,7 +109,7 @@ def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training | None, tu
         if {*WHOLE} & {*targets_named(name)}
     ]
     names = _names(settings, table["whole"])
-    ends = tuple(end for end in WHOLE if any(end in targets_named(name) for name in names))
+    ends = [end for end in WHOLE if any(end in targets_named(name) for name in names)]
     return Training(mode=mode, rank=rank, targets=(*targets, *ends)), tuple(said)
 
 
@@ -136,8 +135,7 @@ def _targets(tool: FrontEnd, settings: Settings) -> tuple[Target, ...]:
 def holds_16_bits(tool: FrontEnd, settings: Settings) -> bool:
     """Return True if the weights that are trained are in 16 bits."""
     stated = dict(tool.in_16_bits)
-    usual = bool(stated.pop("usual", False))
-    return usual != _any_of(settings, stated)
+    return bool(stated.pop("usual", False)) != _any_of(settings, stated)
 
 
 def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
@@ -238,8 +236,7 @@ def _degrees(tool: FrontEnd, settings: Settings) -> dict[str, Located]:
             found[name] = decided(settings, key, sizes[key])
     shard, replicas = found.pop("dp_shard", None), found.get("dp_replicate")
     if shard:
-        number = shard.value * replicas.value if replicas else shard.value
-        found["dp"] = replace(shard, value=number)
+        found["dp"] = replace(shard, value=shard.value * (replicas.value if replicas else 1))
     return found
 
 
@@ -251,8 +248,7 @@ def _longest(tool: FrontEnd, settings: Settings) -> Located | None:
         size = whole(settings, key, 0)
         if size > 0:
             return replace(settings[key], value=size)
-    is_stated = settings.keys() & {*names}
-    return Located(value=usual, key=own) if usual and not is_stated else None
+    return Located(value=usual, key=own) if usual and not settings.keys() & {*names} else None
 
 
 def _batching(tool: FrontEnd, settings: Settings) -> Located | None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from planner.errors import did_you_mean
 from planner.formats.accelerate.keys import of_another_model
-from planner.formats.accelerate.rules import POLICIES
 from planner.formats.deepspeed.keys import add_leaf_modules
 from planner.formats.settings import (
     ConfigView,
@@ -55,8 +54,7 @@ def _broken(entry: Mapping[str, Any], file: ConfigView) -> list[str]:
 def optim_known(file: ConfigView) -> Refused:
     """The optimizer is one transformers has."""
     given, known = file.word(keys.OPTIM, "adamw_torch_fused"), keys.optimizers()
-    hint = did_you_mean(given, known) or one_of(known)
-    return {f"given {given!r}; {hint}": given not in known}
+    return {f"given {given!r}; {did_you_mean(given, known) or one_of(known)}": given not in known}
 
 
 @rule(ARGUMENTS, key=keys.FSDP)
@@ -81,40 +79,6 @@ def fsdp2_shards_fully(file: ConfigView) -> Refused:
             for each in keys.options(file.settings)
         }
     )
-
-
-rule(
-    ARGUMENTS,
-    name="wrap_policy_known",
-    holds="The policy is one Accelerate has.",
-    key=keys.WRAP,
-    when=lambda file: file.is_on(keys.FSDP) and file.word(keys.WRAP, POLICIES[0]) not in POLICIES,
-    says=f"given {{given!r}}; {one_of(POLICIES)}",
-)
-
-
-@rule.unenforced(f"{TRAINER}, when a Trainer is made", key=keys.BLOCKS)
-def one_checkpointing(file: ConfigView) -> Refused:
-    """Blocks are recomputed by FSDP or by the model."""
-    if not (file.is_on(keys.FSDP) and file.flag(keys.BLOCKS)):
-        return {}
-    return first_of(
-        {
-            f"given true beside {file.spelled(name)} true; this one alone": file.flag(name)
-            for name in (keys.OLD_CHECKPOINTING, keys.CHECKPOINTING)
-        }
-    )
-
-
-rule.unenforced(
-    ARGUMENTS,
-    name="checkpointing_by_its_new_name",
-    holds="gradient_checkpointing goes with version 6 of transformers.",
-    key=keys.OLD_CHECKPOINTING,
-    severity="note",
-    when=lambda file: keys.OLD_CHECKPOINTING in file.settings,
-    says=f"is deprecated; {keys.CHECKPOINTING}",
-)
 
 
 @rule(
@@ -158,28 +122,8 @@ def deepspeed_agrees(file: ConfigView) -> Violations:
 def _disagrees(file: ConfigView, inner: str, own: str) -> tuple[str, str]:
     """A key of DeepSpeed's part, in this file or in the one that it names, and what is wrong."""
     full, named = f"{keys.DEEPSPEED}.{inner}", file[keys.DEEPSPEED]
-    is_here = not isinstance(named, str)
-    given = f"given {file[full]}" if is_here else f"{named} has {inner} {file[full]}"
-    return full, f'{given}, {own}; "auto"'
-
-
-rule.unenforced(
-    "torch/utils/data/sampler.py, when data is loaded",
-    name="batch_is_positive",
-    holds="A batch and an accumulation of nothing train nothing.",
-    when=lambda file: [key for key in (keys.BATCH, keys.STEPS) if file.whole(key) < 1],
-    says="given {given}; 1 or more",
-)
-
-
-rule(
-    ARGUMENTS,
-    name="warmup_not_negative",
-    holds="Warm-up takes steps, or none.",
-    key="warmup_steps",
-    when=lambda file: (as_number(file["warmup_steps"]) or 0) < 0,
-    says="given {given}; 0 or more",
-)
+    given = f"{named} has {inner}" if isinstance(named, str) else "given"
+    return full, f'{given} {file[full]}, {own}; "auto"'
 
 
 @rule(ARGUMENTS, key="load_best_model_at_end")
@@ -188,8 +132,7 @@ def best_model_is_saved(file: ConfigView) -> Refused:
     save = file.word("save_strategy", "steps")
     evaluate = file.word("eval_strategy", file.word("evaluation_strategy", "no"))
     message = f"given true with eval_strategy {evaluate}, save_strategy {save}; both alike"
-    is_loaded = file.flag("load_best_model_at_end")
-    return {message: is_loaded and save not in ("best", evaluate)}
+    return {message: file.flag("load_best_model_at_end") and save not in ("best", evaluate)}
 
 
 rule.unenforced(
@@ -207,18 +150,6 @@ rule.unenforced(
     when=lambda file: file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR),
     says="given false, the accelerators are processors; true",
 )
-rule.unenforced(
-    "accelerate/state.py AcceleratorState",
-    name="processors_hold_whole_replicas",
-    holds="Neither FSDP nor DeepSpeed shards on processors, whatever the file says.",
-    when=lambda file: [
-        key
-        for key in (keys.FSDP, keys.DEEPSPEED)
-        if file.flag(keys.ON_PROCESSOR) and file.is_on(key)
-    ],
-    says="given beside use_cpu true, which trains whole replicas; neither, or no use_cpu",
-)
-
 
 trl = Rules(ConfigView)
 RULES = {"trl": trl}

@@ -38,6 +38,8 @@ def ops_of(traits: FrameworkTraits) -> dict[str, Op]:
         ("llama3.1-8b", 16, TARGETS, 41_943_040),
         ("llama2-7b", 64, TARGETS, 159_907_840),
         ("llama2-7b", 8, ("q", "v"), 4_194_304),
+        # r of 48 mixers 4 * 5120 + 16480 + 11264, of 16 attentions 40960, of 64 MLPs 67584
+        ("qwen3.5-27b", 16, TARGETS, 116_727_808),
     ],
 )
 def test_adapters_have_as_many_parameters_as_peft_prints(
@@ -57,6 +59,14 @@ def test_only_adapters_are_trained_and_all_other_weights_are_stored() -> None:
     stored = LLAMA.num_layers * sum(float(op.frozen_bytes[0]) for op in ops)
     stored += sum(float(np.ravel(end.frozen_bytes)[0]) for end in ends)
     assert stored == 2.0 * count_parameters(LLAMA)
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-27b", "qwen3.5-122b-a10b", "qwen3-next-80b-a3b"])
+def test_every_adapter_of_linear_mixers_stands_beside_an_op_of_its_layers(name: str) -> None:
+    model, traits = load_model(name), trained("lora")
+    groups = layer_groups(model, LayerShape.all_of(1.0, 64), traits)
+    params = sum(group.num_layers * np.sum(op.params) for group in groups for op in group.ops)
+    assert params == adapter_params(model, traits.training, PEFT)
 
 
 def test_linear_layers_of_a_4_bit_base_are_stored_in_4_bits_and_norms_in_16() -> None:
@@ -185,6 +195,14 @@ def lora(*targets: Target, rank: int = 8, mode: Mode = "lora") -> Training:
         ("falcon-40b", lora("q", "v"), "--lora-targets", "in any number, q,k,v, o, up, down"),
         ("llama3.2-1b", lora("q", "head"), "--lora-targets", "targets without embedding, head"),
         ("gpt2-small", lora(*TARGETS), "", ""),
+        ("qwen3.5-27b", lora(*TARGETS, rank=64), "", ""),
+        (
+            "qwen3.5-27b",
+            lora("in_proj_ba"),
+            "--lora-targets",
+            "in_proj_b, in_proj_a, out_proj, gate, up, down",
+        ),
+        ("granite-4.0-h-micro", lora(*TARGETS), "--train", "for granite-4.0-h-micro is full"),
         ("phi-3-mini", lora("gate"), "--lora-targets", "q,k,v, o, gate,up, down"),
     ],
 )

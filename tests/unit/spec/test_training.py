@@ -17,6 +17,7 @@ from planner.spec.training import FULL, QUANTISED_BYTES, TARGETS, Target, Traini
         ("model.mlp.gate_up_proj", ("gate", "up")),
         ("linear_qkv,linear_proj,lm_head", ("q", "k", "v", "o", "head")),
         ("w1,w3,w2", ("gate", "up", "down")),
+        ("linear_attn.in_proj_qkv,out_proj", ("in_proj_qkv", "out_proj")),
         ("mlp.experts.down_proj, q", ("q", "expert_down")),
     ],
 )
