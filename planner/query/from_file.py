@@ -124,6 +124,8 @@ def job_of(request: Request, reading: ParsedConfig) -> Job | None:
     beside, training = Path(reading.path).parent / FILE, reading.training
     if training is None and formats.load_format(reading.format).takes_adapters and is_file(beside):
         training = read_adapters(read_source(beside))
+    if training and not model.mixer:
+        training = training.without_mixers
     return Job(model=model, cluster=cluster, request=request, training=training or FULL)
 
 

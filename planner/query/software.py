@@ -41,7 +41,6 @@ from planner.spec.training import (
     TARGETS,
     USUAL_RANK,
     Training,
-    in_order,
     read_targets,
 )
 from planner.spec.traits import FrameworkTraits
@@ -247,9 +246,7 @@ def training_so(
     if not training.is_frozen:
         return tuple(chosen)
     if model is not None and not model.mixer:
-        # Where no layer is a mixer, out_proj is attention's (OPT, GPT-J, MPT).
-        named = {"o" if each == "out_proj" else each for each in training.targets}
-        training = replace(training, targets=in_order(named))
+        training = training.without_mixers
     able = [traits for traits in chosen if training.mode in traits.support.train]
     names = [each.name for each in chosen]
     kept = [each.name for each in able]
@@ -272,8 +269,7 @@ def training_so(
             refused[training_problem(model, training, traits.kernels)] = None
     for option, message in filter(all, refused):
         problems.add(option, message)
-    reads = [partial(with_training, traits, training) for traits in able or chosen]
-    found = [problems.read(each) for each in reads]
+    found = [problems.read(partial(with_training, traits, training)) for traits in able or chosen]
     return tuple(each for each in found if each is not None)
 
 

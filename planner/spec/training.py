@@ -1,7 +1,7 @@
 """Training: which weights are trained: all of them, or low-rank adapters beside frozen ones."""
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 # ``full``: all weights; ``lora``: adapters beside frozen weights (arXiv 2106.09685); ``qlora``: the
@@ -112,6 +112,12 @@ class Training:
             return ()
         words = ("--train", self.mode, "--lora-rank", str(self.rank))
         return (*words, "--lora-targets", target_words(self.targets))
+
+    @property
+    def without_mixers(self) -> "Training":
+        """The same of a model without mixers: out_proj is attention's (OPT, GPT-J, MPT)."""
+        named = {"o" if each == "out_proj" else each for each in self.targets}
+        return replace(self, targets=in_order(named))
 
 
 FULL = Training()

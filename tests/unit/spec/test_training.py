@@ -45,6 +45,7 @@ def test_what_is_trained_in_words_options_and_keys() -> None:
     assert some.inputs == {"train": "qlora", "lora_rank": 8, "lora_targets": ["q", "v"]}
     ends = Training(mode="lora", rank=8, targets=(*TARGETS, "embedding"))
     assert ends.words == "lora of rank 8 on all-linear,embedding"
+    assert Training(mode="lora", targets=("q", "out_proj")).without_mixers.targets == ("q", "o")
     parts = Training(mode="lora", rank=8, targets=(*TARGETS[:5], "expert_up", "expert_down"))
     assert parts.words == "lora of rank 8 on attention,experts,gate"
     assert (FULL.words, FULL.suffix, FULL.options, FULL.inputs) == ("full", "", (), {})
