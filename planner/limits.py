@@ -32,7 +32,6 @@ MAX_TIME_LIMIT_S = 1e7
 MAX_MESSAGE = 1000
 # Accelerators, nodes, and the degree of any axis.
 MAX_GPUS = 10**7
-MAX_GPUS_PER_NODE = 1024
 # Eight times the deepest model of the catalog.
 MAX_LAYERS = 1000
 # Layers of an encoder and a decoder together.

@@ -148,8 +148,7 @@ class _Asker:
         found = _moved(plan, figure.scaled(context, factor))
         if found is None:
             return math.inf
-        weight = plan.ranked_s / plan.estimate.iter_time_s
-        return found.estimate.iter_time_s * weight
+        return found.estimate.iter_time_s * plan.ranked_s / plan.estimate.iter_time_s
 
 
 def sensitivity(

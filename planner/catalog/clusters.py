@@ -132,8 +132,7 @@ def read_host_memory(text: str) -> float:
     """Read the host memory of a node, such as ``512GiB``; raises ValueError."""
     num_bytes = parse_bytes(text)
     if not LEAST_HOST_MEMORY_BYTES <= num_bytes <= MOST_HOST_MEMORY_BYTES:
-        message = f"host memory of a node is 1GiB to 1PiB; given {brief(text)}"
-        raise ValueError(message)
+        raise ValueError(f"host memory of a node is 1GiB to 1PiB; given {brief(text)}")
     return num_bytes
 
 
@@ -358,10 +357,7 @@ def _read(
     fabric: _Part | None = None,
     overrides: Overrides | None = None,
 ) -> tuple[NodeSpec, Network]:
-    """Join the files of a cluster, those left out as the node names them.
-
-    Problems of all of them are raised together.
-    """
+    """Join the files of a cluster, those left out as the node names them; all problems at once."""
     overrides = overrides or Overrides()
     file = node.checked(NodeFile, "node", overrides)
     problems: list[Problem] = []

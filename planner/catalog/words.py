@@ -105,8 +105,7 @@ def stated(kind: Kind, name: str) -> dict[str, Any]:
 def _applies(word: str, own: frozenset[str]) -> bool:
     """A word applies where one of its own begins so; a number is not the beginning of another."""
     end = r"(?!\d)" if word[-1:].isdigit() else ""
-    start = re.compile(re.escape(plain(word)) + end)
-    return any(map(start.match, own))
+    return any(re.match(re.escape(plain(word)) + end, one) for one in own)
 
 
 def _matching(

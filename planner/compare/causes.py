@@ -182,10 +182,7 @@ def imbalance(case: MeasuredRun) -> Iterator[Cause]:
 def _crossing(
     at: Callable[[float], float], values: Sequence[float], case: MeasuredRun
 ) -> float | None:
-    """The value at which the price is what was measured, on lines between those given.
-
-    None where no value makes it as slow.
-    """
+    """The value at which the price is what was measured; None where no value makes it as slow."""
     priced = [(value, at(value)) for value in values]
     for (low, before), (high, after) in pairwise(priced):
         if before <= case.measured.iter_time_s <= after and after > before:

@@ -77,10 +77,7 @@ def why_no_traffic(subject: PricedStrategy) -> str:
 def _summed(
     parts: Sequence[tuple[Per, Messages]], numbers: Mapping[Per, float], subject: PricedStrategy
 ) -> Messages:
-    """Messages of one kind together, by how many there are of what they are counted per.
-
-    None that are empty or of a group of one.
-    """
+    """Messages of one kind together, by how many there are; none empty or of a group of one."""
     total: dict[Message, float] = {}
     for per, messages in parts:
         for each in messages if numbers[per] else ():

@@ -79,5 +79,4 @@ def _bytes_of(path: Path | str, max_bytes: int) -> bytes:
 
 
 def _line(data: bytes, position: int) -> str:
-    number = data[:position].count(b"\n") + 1
-    return f"line {number}"
+    return "line " + str(data.count(b"\n", 0, position) + 1)

@@ -297,10 +297,7 @@ def _offers(support: SupportTraits, values: Values, job: Job, gpus: Gpus) -> boo
 
 
 def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[FrameworkTraits, str]:
-    """The traits where what the job trains is trained, and why it is not priced, if it is not.
-
-    A finding where another file asks for what cannot be trained.
-    """
+    """The traits with what the job trains; a finding where files contradict, or why unpriced."""
     reading = values.reading
     _, message = training_problem(job.model, job.training, traits.kernels)
     try:

@@ -187,8 +187,7 @@ def options_in(source: SourceText) -> Launches:
 
 
 def _num_known(words: Iterable[str]) -> int:
-    options = load_options()
-    return sum(word.partition("=")[0] in options for word in words)
+    return sum(word.partition("=")[0] in load_options() for word in words)
 
 
 def _starts(commands: Iterable[Command]) -> Iterator[Command]:

@@ -104,8 +104,7 @@ def modules() -> Mapping[str, Mapping[str, Any]]:
 def config_named(module: str, name: str) -> Config:
     """Return a config; one that is not known has torchtitan's general defaults."""
     general = {key: entry["default"] for key, entry in options().items() if "default" in entry}
-    own = modules().get(module.removeprefix("torchtitan.models."), {})
-    facts = own.get(name)
+    facts = modules().get(module.removeprefix("torchtitan.models."), {}).get(name)
     if facts is None:
         layers = re.search(r"_(\d{1,6})_layers$", name) if module == OWN_MODULE else None
         return Config(

@@ -54,8 +54,16 @@ from planner.spec.strategy import Strategy
 from planner.spec.training import MODES
 
 FILE = "training_arguments.json"
-# What a repair may change in a program's own file; what shards is left as it is.
-CARRIED = (keys.BATCH, keys.STEPS, keys.CHECKPOINTING, keys.BLOCKS, keys.RESHARD, keys.OFFLOAD)
+# What a repair may change in a program's own file; of what shards only a name of its own.
+CARRIED = (
+    keys.BATCH,
+    keys.STEPS,
+    keys.CHECKPOINTING,
+    keys.BLOCKS,
+    keys.RESHARD,
+    keys.OFFLOAD,
+    keys.DEEPSPEED,
+)
 _ENGINES = (keys.DEEPSPEED, keys.FSDP)
 # Rules of TrainingArguments of which programs take care themselves.
 _LEFT = (
@@ -146,14 +154,40 @@ def write_into(
     if "optimizer" not in before.decisions and given(settings, keys.OPTIM) in keys.optimizers():
         found.pop(keys.OPTIM, None)
         found.pop(keys.ARGUMENTS, None)
+    found = _by_preset(found, settings, tool)
     beside = _beside(before, found, section is DEEPSPEED, context, strategy)
     text = source.text
     if paths := _in_own_words(found, settings, tool):
         if not (is_json(source) or source.path.lower().endswith(FILES)):
-            message = "a command's options are for you to change; its YAML or JSON would be edited"
-            raise ExpressError(f"{source.path}: {message}")
+            raise ExpressError(
+                f"{source.path}: a command's options are for you to change; "
+                "its YAML or JSON would be edited"
+            )
         text = with_values(source, paths)
     return SourceText(path=source.path, text=text, beside=beside)
+
+
+def _by_preset(found: dict[str, Any], settings: Settings, tool: FrontEnd) -> dict[str, Any]:
+    """What changes of DeepSpeed's keys as the program's own name for them, where a file has one."""
+    inner = f"{keys.DEEPSPEED}."
+    stated = {key: each.value for key, each in settings.items() if inner in key}
+    decided = stated | {
+        key: value
+        for key, value in found.items()
+        if inner in key and value != "auto"  # a preset's file leaves the rest to Trainer
+    }
+    wanted = {key: value for key, value in decided.items() if value is not REMOVED}
+    presets = tool.presets.get(
+        keys.DEEPSPEED,
+        {},
+    )
+    name = next((name for name, each in presets.items() if each == wanted), None)
+    if given(settings, keys.DEEPSPEED) is not True or name is None or wanted == stated:
+        return found
+    return {
+        **{key: value for key, value in found.items() if inner not in key},
+        keys.DEEPSPEED: name,
+    }
 
 
 def _beside(
@@ -224,10 +258,7 @@ def _into_deepspeed(
 
 
 def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) -> dict[str, str]:
-    """The text of the launcher's file, with how states are split and where they live, by its path.
-
-    Precision, batch and recomputation are the arguments'.
-    """
+    """The launcher's file by its path, with how states are split and where they live."""
     section = accelerate.section_of(named.settings)
     if section is None:
         return {}

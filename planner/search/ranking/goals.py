@@ -99,10 +99,7 @@ def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
 
 
 def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
-    """Ascending numbers of GPUs until k strategies keep the limits.
-
-    The bound is that of the first number with one.
-    """
+    """Ascending numbers of GPUs until k strategies keep the limits; the bound is of the first."""
     candidates = exploration.candidates
     ranked: list[Ranked] = []
     bound_s = float("inf")

@@ -94,10 +94,7 @@ def _kth_value(candidates: Candidates, k: int, field: Field) -> float:
 
 
 def _solved(exploration: Exploration, k: int, field: Field) -> Best:
-    """Solve rows by ascending bound of their value until no other can be among the k best.
-
-    The bound is in seconds on the GPUs of the best one.
-    """
+    """Solve rows by ascending bound, seconds on GPUs of the best, until no other can be among k."""
     candidates, solving, shapes = exploration.candidates, exploration.solving, exploration.shapes
     # Least bound of a value among shapes that were not opened and rows that were not refined.
     closed = shapes.is_closed & field.within[shapes.group]

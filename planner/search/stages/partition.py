@@ -123,10 +123,7 @@ class _Sweep:
 
 
 def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) -> Array:
-    """Distinct values from the least that, as a limit on ``by``, lets stages hold all layers.
-
-    Going by the fewest and the most layers of each stage.
-    """
+    """Distinct values from the least that, as a limit on ``by``, lets stages hold all layers."""
     values = np.where(possible, by, np.inf)
     candidates = np.unique(values[possible])
     most = np.where(possible, table.layers, 0.0)
