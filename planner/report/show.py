@@ -264,7 +264,7 @@ def print_framework(found: answers.Framework, console: Console, most: int | None
     for trait in found.traits:
         value, before = shown_value(trait.value), shown_value(trait.current)
         note = "" if value == before else f"  (current: {before})"
-        traits += [f"{trait.name}={value}{note}", whole(f"    {trait.source}", "dim")]
+        traits += [whole(f"{trait.name}={value}{note}"), whole(f"    {trait.source}", "dim")]
     modules, chosen = ", ".join(found.recompute_modules), ", ".join(found.selected_modules)
     show_first(
         console,

@@ -20,6 +20,7 @@ FUNCTIONS = {
     "silu": ("silu", None, 0.0),
     "quick-gelu-clamped": ("quick_gelu", 7.0, 1.0),
     "gelu": ("gelu", None, 0.0),
+    "gelu-tanh": ("gelu", None, 0.0),
     "squared-relu": ("squared_relu", None, 0.0),
 }
 LEAST_ACCEPTED = 80

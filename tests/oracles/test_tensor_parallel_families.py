@@ -39,7 +39,7 @@ WHOLE_MODELS = {"gemma3"}  # Types whose text part is another type here
 def all_types() -> dict[str, str]:
     """Every family name and its type."""
     own = {name: name for name in families() if name not in WHOLE_MODELS}
-    return own | FAMILIES
+    return own | FAMILIES | {"minimax-m3": "minimax_m3_vl_text"}  # its language model
 
 
 def plan_of(kind: str) -> dict[str, str]:
@@ -61,6 +61,8 @@ def small(kind: str) -> Any:
             setattr(config, name, 4)
     if getattr(config, "num_key_value_heads", 1) is None:
         config.num_key_value_heads = config.num_attention_heads
+    if vars(config).get("head_dim", 1) is None:  # as HunYuan's default is
+        config.head_dim = config.hidden_size // config.num_attention_heads
     if vars(config).get("layer_types"):
         config.layer_types = config.layer_types[:4]
     own = families().get(kind)
