@@ -13,7 +13,10 @@ from planner.cost.context import Context
 from planner.documents.tree import load_own
 from planner.errors import InputError
 from planner.formats.format import Format, Hosts, Located, ParsedConfig, SourceText
-from planner.formats.trainer.keys import tool_names
+from planner.formats.trainer.keys import load_tool, tool_names
+
+# Front ends whose files are another program's arguments.
+_MODULES = {"megatron-swift": "trainer.megatron"}
 
 
 @cache
@@ -30,11 +33,11 @@ def load_format(name: str) -> Format:
     if name not in format_names():
         allowed = ", ".join(format_names())
         raise InputError.single("command line", name, f"unknown format; allowed are {allowed}")
-    if name in tool_names() and name != "megatron-swift":
+    if name in tool_names() and name not in _MODULES:
         from planner.formats.trainer.format import front_end
 
         return front_end(name)
-    module = "trainer.megatron" if name in tool_names() else f"{name}.format"
+    module = _MODULES.get(name, f"{name}.format")
     found: Format = import_module(f"planner.formats.{module}").FORMAT
     return found
 
@@ -47,10 +50,13 @@ def written_names() -> tuple[str, ...]:
 def format_of(context: Context) -> Format:
     """The framework's own format; where its files cannot say a plan, one that can."""
     name, mode = context.traits.name, context.traits.training.mode
-    formats = [load_format(each) for each in (name, *written_names())]
+    own = load_format(name)
+    if mode in own.trains and not any(own.refused(context)):
+        return own
+    formats = (own, *map(load_format, written_names()))
     able = [each for each in formats if each.framework == name and mode in each.trains]
     fitting = (each for each in able if not any(each.refused(context)))
-    return next(fitting, [*able, *formats][0])
+    return next(fitting, [*able, own][0])
 
 
 def words_file(source: SourceText) -> str:
@@ -60,22 +66,28 @@ def words_file(source: SourceText) -> str:
     return found[1] if found else ""
 
 
-def _candidates(source: SourceText) -> list[Format]:
+def _of_frameworks(source: SourceText) -> list[Format]:
+    """Formats of no front end that a file may be in."""
     # Scripts and TOML are never JSON; loading their formats would take a tenth of a check.
     others = ("bridge", "megatron", "torchtitan") if source.path.endswith(".json") else ()
-    return [load_format(name) for name in format_names() if name not in others]
+    return [load_format(name) for name in format_names() if name not in (*others, *tool_names())]
 
 
 def recognised(source: SourceText) -> list[Format]:
     """All formats that take the file for theirs; none of a script whose words stand elsewhere."""
+    from planner.formats.trainer.format import recognise
+
     if words_file(source):
         return []
-    return [each for each in _candidates(source) if each.recognise(source)]
+    found = [each for each in _of_frameworks(source) if each.recognise(source)]
+    # Tables tell files of front ends, of which one loads Megatron's format.
+    found += [load_format(name) for name in tool_names() if recognise(source, load_tool(name))]
+    return sorted(found, key=lambda each: each.name)
 
 
 def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
     """Whose hostfile a file is, and what it says; None where it is none."""
-    for kind in _candidates(source):
+    for kind in _of_frameworks(source):
         if hosts := kind.hosts(source):
             return kind, hosts
     return None
