@@ -171,23 +171,15 @@ def _by_preset(found: dict[str, Any], settings: Settings, tool: FrontEnd) -> dic
     """What changes of DeepSpeed's keys as the program's own name for them, where a file has one."""
     inner = f"{keys.DEEPSPEED}."
     stated = {key: each.value for key, each in settings.items() if inner in key}
-    decided = stated | {
-        key: value
-        for key, value in found.items()
-        if inner in key and value != "auto"  # a preset's file leaves the rest to Trainer
-    }
-    wanted = {key: value for key, value in decided.items() if value is not REMOVED}
-    presets = tool.presets.get(
-        keys.DEEPSPEED,
-        {},
-    )
-    name = next((name for name, each in presets.items() if each == wanted), None)
-    if given(settings, keys.DEEPSPEED) is not True or name is None or wanted == stated:
-        return found
-    return {
-        **{key: value for key, value in found.items() if inner not in key},
-        keys.DEEPSPEED: name,
-    }
+    # The configuration behind a name leaves the rest to Trainer.
+    own = {key: value for key, value in found.items() if inner in key and value != "auto"}
+    wanted = {key: value for key, value in (stated | own).items() if value is not REMOVED}
+    is_named = given(settings, keys.DEEPSPEED) is True and wanted != stated
+    for name, preset in tool.presets.get(keys.DEEPSPEED, {}).items():
+        if is_named and preset == wanted:
+            others = {key: value for key, value in found.items() if inner not in key}
+            return others | {keys.DEEPSPEED: name}
+    return found
 
 
 def _beside(
@@ -235,10 +227,7 @@ def _in_own_words(
 def _into_deepspeed(
     named: ParsedConfig, found: Mapping[str, Any], context: Context, strategy: Strategy
 ) -> dict[str, str]:
-    """The text of the DeepSpeed file that is named, with what changes in it, by its path.
-
-    What is the strategy's already stays; "auto" is not brought in.
-    """
+    """The named DeepSpeed file by its path, with what changes; "auto" is not brought in."""
     micro, steps = strategy.micro_batch, strategy.num_micro_batches
     same = {
         deepspeed.MICRO: micro,
