@@ -127,7 +127,7 @@ def launch_floors_s(
 def segments(names: Sequence[str], waits: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Places of the ops between two waits of the host.
 
-    Those behind a layer's last wait stand with those before the next one's first. Empty without.
+    Those behind a layer's last wait stand with those before its first. Empty without waits.
     """
     ends = [place for place, name in enumerate(names) if name in waits]
     parts = [tuple(range(low + 1, high + 1)) for low, high in pairwise(ends)]

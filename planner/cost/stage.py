@@ -3,7 +3,7 @@
 The search bounds it, the solver optimises it and the estimate reports it: one model for all.
 Rows are strategies (C); matrices are strategies by stages. ``layers`` has one
 column per stage 0 to P - 1, or, where ``stages`` is given (1 x K or C x K stage numbers), one
-column for each of those; ``counts`` has such a matrix for each of POLICIES; None: no layers.
+column for each of those; ``counts`` has such a matrix for each of POLICIES; None: under none.
 """
 
 from dataclasses import dataclass, fields, replace

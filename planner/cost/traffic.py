@@ -1,6 +1,6 @@
 """Bytes that collectives and transfers carry, pass by pass, of one strategy.
 
-The messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`build` price, by their sizes.
+The messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`time_terms` price, as sizes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -153,7 +153,7 @@ class _Walk:
 def least_over_limit(
     narrowing: Narrowing, widened: Widened, limited: Limited, *, deadline: float | None = None
 ) -> tuple[Found, bool] | None:
-    """The layout that fits with the least more of a limit; None where none does.
+    """The layout that fits with the least more of a limit, and if it is the least; None: none fits.
 
     Nothing must fit with the limit as it is. After the deadline, the least of a sample.
     """

@@ -94,9 +94,8 @@ class MoeSpec(Section):
     moe_layer_step: Layers = 1  # 2: every second layer behind the dense ones is a mixture
     router_bias: Flag = False
     expert_bias: Flag = False
-    latent_size: WidthOrNone = (
-        0  # width at which routed experts work (Nemotron 3); 0: the hidden size
-    )
+    # Width at which routed experts work (Nemotron 3); 0: the hidden size.
+    latent_size: WidthOrNone = 0
     # Beside the others and chosen as they are: they give what they take (LongCat-Flash).
     num_zero_experts: ExpertsOrNone = 0
     router: RouterSpec = field(default_factory=RouterSpec)
@@ -161,9 +160,8 @@ class MixerSpec(Section):
     head_dim: Width
     num_key_heads: Width  # of keys and queries; groups of B and C in Mamba-2
     key_dim: Width  # of one of them; the state's size in Mamba-2
-    conv_kernel: Annotated[int, Exact(ge=0, le=64)] = (
-        4  # tokens of the depthwise convolution before the scan; 0: there is none
-    )
+    # Tokens of the depthwise convolution before the scan; 0: there is none.
+    conv_kernel: Annotated[int, Exact(ge=0, le=64)] = 4
     chunk_size: Annotated[int, Exact(gt=0, le=4096)] = 64  # tokens that the scan takes at once
     gated_norm: Flag = True  # Mamba-2's norm behind the gate; Falcon-H1 has none
     full_rank_gates: Flag = False  # Kimi Delta's two gates without a low rank (Ling 3)
@@ -238,17 +236,14 @@ class ModelSpec:
     # Of what no cost depends on, for files that are written. 0: not known.
     rotary_base: Annotated[float, Exact(ge=0)] = 0.0
     rotary_share: Annotated[float, Exact(gt=0, le=1)] = 1.0  # of a head that positions turn
-    rotary_factor: Annotated[float, Exact(ge=1)] = (
-        1.0  # by which Llama 3.1's rule stretches rotary positions
-    )
+    # By which Llama 3.1's rule stretches rotary positions.
+    rotary_factor: Annotated[float, Exact(ge=1)] = 1.0
     norm_eps: Annotated[float, Exact(ge=0, lt=1)] = 0.0
     num_learned_positions: int = 0
-    sliding_window: Annotated[int, Exact(ge=0, le=MAX_SEQ_LEN)] = (
-        0  # tokens a query sees in windowed layers; 0: all of the sequence
-    )
-    full_attention_step: LayersOrNone = (
-        0  # beside a window: every n-th layer sees all; 0: none does
-    )
+    # Tokens a query sees in windowed layers; 0: all of the sequence.
+    sliding_window: Annotated[int, Exact(ge=0, le=MAX_SEQ_LEN)] = 0
+    # Beside a window: every n-th layer sees all; 0: none does.
+    full_attention_step: LayersOrNone = 0
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
     mixer: MixerSpec | None = None  # of layers that layer_pattern says; None: all have attention
@@ -259,9 +254,8 @@ class ModelSpec:
     layer_pattern: Pattern = ""
     second_attention: SecondAttentionSpec | None = None
     indexer: IndexerSpec | None = None  # of every layer, without MLA (:meth:`with_attention`)
-    num_streams: Annotated[int, Exact(ge=1, le=16)] = (
-        1  # residual streams, joined by hyper-connections (DeepSeek-V4)
-    )
+    # Residual streams, joined by hyper-connections (DeepSeek-V4).
+    num_streams: Annotated[int, Exact(ge=1, le=16)] = 1
     value_head_dim: WidthOrNone = 0  # of values without MLA; 0: as keys
     values_are_keys: bool = False  # one projection for both, in layers F (Gemma 4)
     gated_attention: bool = False  # queries bring a gate, by which attention's output is multiplied
