@@ -188,8 +188,7 @@ def kinds_of_difference(first: Strategy, second: Strategy) -> tuple[str, ...]:
     )
     # Kinds without pairs of their own count only where nothing else differs.
     minor = ("virtual stages", "schedule", "placement", "layers per stage")
-    own = tuple(kind for kind in kinds if kind not in minor)
-    return own or tuple(kinds)
+    return tuple(kind for kind in kinds if kind not in minor) or tuple(kinds)
 
 
 def ratio_error(kinds: Collection[str]) -> RatioError:

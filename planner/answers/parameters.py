@@ -71,8 +71,7 @@ def scaled(part: Any, path: Sequence[str], factor: float) -> Any:  # noqa: ANN40
     name, *rest = path
     if isinstance(part, Mapping):
         names = list(part) if name == "*" else [name]
-        changed = {each: scaled(part[each], rest, factor) for each in names}
-        return {**part, **changed}
+        return {**part, **{each: scaled(part[each], rest, factor) for each in names}}
     if isinstance(part, tuple):
         return tuple(scaled(each, rest, factor) for each in part)
     changed = {name: scaled(getattr(part, name), rest, factor)}

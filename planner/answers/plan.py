@@ -161,8 +161,7 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     """
     if not plans:
         return ()
-    rows = non_dominated(points_of(plans, names)).tolist()
-    kept = [plans[row] for row in rows]
+    kept = [plans[row] for row in non_dominated(points_of(plans, names)).tolist()]
     order = np.lexsort(points_of(kept, ("headroom_bytes", "iteration_s", "gpus")).T)
     return tuple(kept[row] for row in order.tolist())
 

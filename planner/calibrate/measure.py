@@ -186,8 +186,7 @@ def timed(task: Task, action: Action, world: World) -> list[float]:
     inner = int(min(max(LEAST_S / first_s, 1.0), 1000))
     fewest, most = REPEATS
     repeats = min(max(int(BUDGET_S / (inner * first_s)), fewest), most)
-    own = [_once(task, action, world, inner) for _ in range(repeats)]
-    every = world.gathered(own)
+    every = world.gathered([_once(task, action, world, inner) for _ in range(repeats)])
     if task.ranks is None:
         return [value for each in every for value in each]
     return [max(each) for each in zip(*every, strict=True)]

@@ -283,10 +283,7 @@ def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
 
 
 def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """What a file says with ``nodes``, ``gpus_per_node``, ``gpu`` and ``network`` (Gb/s) as ours.
-
-    Other keys stay as they are; a note says what was read.
-    """
+    """``nodes``, ``gpus_per_node``, ``gpu`` and ``network`` (Gb/s) as ours, with a note."""
     gpu = raw.get("gpu")
     everyday = ("gpu", "gpus_per_node", "nodes", "network", "overrides")
     rest = {key: raw[key] for key in raw if key not in everyday}
@@ -329,7 +326,12 @@ def cluster_of_data(
     for key, kind in kinds.items():
         value = raw.get(key)
         if isinstance(value, dict) and key != "fabric":
-            parts[key] = _Part(raw=value, name=_name(raw, key, path), path=path, section=key)
+            parts[key] = _Part(
+                raw=value,
+                name=_name(raw, key, path),
+                path=path,
+                section=key,
+            )
         elif isinstance(value, str):
             try:
                 parts[key] = _part(kind, value, path, key)

@@ -168,8 +168,7 @@ def imbalance(case: MeasuredRun) -> Iterator[Cause]:
 
     if not case.layout.context.model.moe:
         return
-    fractions = [step / 10 for step in range(11)]
-    fraction = _crossing(at, fractions, case)
+    fraction = _crossing(at, [step / 10 for step in range(11)], case)
     if fraction is not None:
         yield Cause(
             name="imbalance",

@@ -227,10 +227,7 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
 
 
 def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
-    """Return the items alive when the loss of a micro-batch starts its backward.
-
-    And what layers of multi-token prediction keep of that micro-batch.
-    """
+    """Items alive when the loss of a micro-batch starts its backward, those of MTP layers too."""
     shape = layer_shape(subject.columns, subject.context.job)
     model, traits = subject.context.model, subject.context.traits
     head = head_op(model, shape, traits)

@@ -201,10 +201,7 @@ def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bo
 
 
 def _moments(slices: Sequence[Slice]) -> list[tuple[float, int, bool, int]]:
-    """Return each slice's start, chunks in memory, whether it runs backward, and forwards begun.
-
-    The tail holds nothing of a micro-batch any more.
-    """
+    """Return each slice's start, chunks in memory before the tail, direction, forwards begun."""
     held = begun = 0
     last = max((place for place, each in enumerate(slices) if each.slot), default=-1)
     moments: list[tuple[float, int, bool, int]] = []

@@ -292,7 +292,11 @@ class Rules(list[FormatRule], Generic[View]):
         for name, entry in table.items():
             found = {text: parsed(condition) for text, condition in entry["wrong"].items()}
             rest = {key: value for key, value in entry.items() if key != "wrong"}
-            self(name=name, when=partial(_broken, found), **{"holds": next(iter(found)), **rest})
+            self(
+                name=name,
+                when=partial(_broken, found),
+                **{"holds": next(iter(found)), **rest},
+            )
 
 
 def _broken(conditions: Mapping[str, ast.expr], file: ConfigView) -> Refused:

@@ -132,10 +132,7 @@ def _with_facts(figures: Sections, chosen: Mapping[str, Any]) -> Sections:
 
 
 def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
-    """Lay a profile's figures over those it extends (``profile`` or ``framework/profile``).
-
-    One that extends none lies over what all frameworks share.
-    """
+    """Lay a profile's figures over those that it extends, at last over what all share."""
     own = dict(stated_figures(framework)[profile])
     parent = own.pop("extends", None)
     if parent is None:

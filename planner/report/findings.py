@@ -88,7 +88,11 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
             line = whole(f"  {place} ").append(finding.severity, style=STYLES[finding.severity])
             line.append(f" {finding.rule}", style="bold")
             line.append(f" {finding.key}" if finding.key else "")
-            show(console, line, Padding(Text(finding.message), (0, 0, 0, 4), expand=False))
+            show(
+                console,
+                line,
+                Padding(Text(finding.message), (0, 0, 0, 4), expand=False),
+            )
         # Where the layout is legal: what was assumed, time and memory.
         if made := result.figures:
             figures = (

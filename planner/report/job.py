@@ -88,7 +88,12 @@ def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: boo
         f"{format_seconds(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
         f"{format_count(job.gpu_hours)} GPU-hours{price}."
     )
-    show(console, *question_lines(inputs, notes), Text(verdict, "bold"), pairs(_rows(job).items()))
+    show(
+        console,
+        *question_lines(inputs, notes),
+        Text(verdict, "bold"),
+        pairs(_rows(job).items()),
+    )
     if verbose:
         show(console, Text(), *_grounds(job), *note_lines(notes, assumed=True))
     else:

@@ -110,7 +110,11 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
         Column("sequence\nparallel", sequence_parallel),
         Column("schedule", "strategy.schedule", right=False),
         # The axes that placements differ in: ``dp in pp``.
-        Column("placed", lambda p: " in ".join(p.strategy.placement.split("-")[-2:]), right=False),
+        Column(
+            "placed",
+            lambda p: " in ".join(p.strategy.placement.split("-")[-2:]),
+            right=False,
+        ),
         Column("ZeRO", "strategy.zero_stage"),
         Column("replicas", "strategy.dp_replicate"),
         Column("micro-\nbatch", "strategy.micro_batch"),

@@ -192,8 +192,7 @@ def _notes(names: Raw, given: _Given, data: Mapping[str, Any]) -> Iterator[str]:
         yield f"auto_map: code of its own is not read; taken as {family.class_name}"
     # of heads for classes, which files of any family may have
     own = {"id2label", "num_labels", *family.keys, *family.only}
-    keys = (family.keys for family in families().values())
-    others = set[str]().union(*keys)
+    others = set[str]().union(*(family.keys for family in families().values()))
     unread = sorted(key for key in others - own if given.keys.get(key) is not None)
     if unread:
         yield f"{family.class_name} does not read {', '.join(unread)}"

@@ -161,8 +161,7 @@ class MegatronView(ConfigView):
         """Letters of a pattern that stand for no layer."""
         segments, further = hybrid_pattern(self.settings)
         letters = {*"".join([*segments, *further])}
-        strange = sorted(letters - {*"*D+MGE-"})
-        return "".join(strange[:20])
+        return "".join(sorted(letters - {*"*D+MGE-"})[:20])
 
     @property
     def etp(self) -> int:

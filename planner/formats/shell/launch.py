@@ -256,7 +256,11 @@ class WordsReader:
     def placed(self, entry: Entry, value: object = None) -> Located:
         """A value with the place of its option."""
         key = entry.spelled or entry.name
-        return Located(value=value, key=key[:120], line=self.lines.at(entry.word.start))
+        return Located(
+            value=value,
+            key=key[:120],
+            line=self.lines.at(entry.word.start),
+        )
 
     def report(
         self, at: Entry | Located, rule: str, message: str, severity: Severity = "error"

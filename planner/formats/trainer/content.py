@@ -180,10 +180,7 @@ def start_of(words: Sequence[Word], tool: FrontEnd) -> int:
 def _options(
     words: Sequence[Word], lines: Lines, most: int | None = None
 ) -> tuple[dict[str, Located], Located | None]:
-    """Values by option, None of one that is not known, and the file that the words name.
-
-    An option takes ``most`` words; None: all up to the next.
-    """
+    """Values by option (of ``most`` words; None: up to the next), None of unknown, and the file."""
     found: dict[str, Located] = {}
     entries = grouped(words, lambda text: text.startswith("--"), lambda _: most)
     for each in entries:
