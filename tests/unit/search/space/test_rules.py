@@ -330,6 +330,7 @@ BY_HAND: tuple[tuple[str, Where, Where, str], ...] = (
             (small(sliding_window=512), "+-", "++"),
             (OVER_16, "+-", "++"),
             (small(architecture="encoder"), "+-", "++"),
+            ({"model": "qwen3.5-27b"}, "+-", "++"),
         )
         for kind, legal in (("causal", causal), ("any", free))
     ),
