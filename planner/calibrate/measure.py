@@ -330,12 +330,11 @@ def _product(world: World, kind: torch.dtype, m: int, n: int, k: int) -> Action:
 
 def _attention(world: World, kind: torch.dtype, what: What, **sizes: int) -> Action:
     """Causal attention, one pass; ``sizes`` are batch, heads, seq_len and head_dim."""
-    *qkv, gradient = _random(world, kind, *[tuple(sizes.values())] * 4)
-    forward = partial(functional.scaled_dot_product_attention, *qkv, is_causal=True)
+    query, key, value, gradient = _random(world, kind, *[tuple(sizes.values())] * 4)
+    forward = partial(functional.scaled_dot_product_attention, query, key, value, is_causal=True)
     if what == "attention_forward":
         return forward
-    for each in qkv:
-        each.requires_grad_()
+    qkv = [each.requires_grad_() for each in (query, key, value)]
     return partial(torch.autograd.grad, forward(), qkv, gradient, retain_graph=True)
 
 

@@ -258,7 +258,8 @@ class Op:
 
 def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
     """A weight matrix of k x n applied to m tokens."""
-    return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
+    product = Gemm(m=m, n=n, k=k)
+    return Op(name=name, params=params, gemms=(product,))
 
 
 def kept_token_fraction(shape: LayerShape, traits: KernelTraits) -> Array:
