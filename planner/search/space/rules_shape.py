@@ -158,7 +158,7 @@ def cp_fits_attention(context: Context, columns: Columns) -> Clauses:
         "is an {model.architecture}": model.architecture != "decoder",
         "has a window of {model.sliding_window} tokens": model.sliding_window,
         "has attention sinks": has_sinks(model),
-        "has linear mixers": model.mixer is not None,  # their state goes from token to token
+        "has linear mixers": model.mixer,  # their state goes from token to token
     }
     why = " and ".join(words for words, holds in unusual.items() if holds)
     whole = columns["cp"] == 1
