@@ -7,55 +7,56 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import shape_of
+from contexts import shape_of, small_model
 
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.layers.block import head_op, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.spec.model import ModelSpec
-from planner.spec.traits import traits_at_precision
+from planner.spec.traits import FrameworkTraits, traits_at_precision
 
 SBH = 2048.0 * 12288
 SCORES = 5.0 * 96 * 2048 / 12288  # 5as/h = 80
 
 
-@pytest.fixture(scope="module")
-def gpt3() -> ModelSpec:
-    return load_model("gpt3-175b")
+GPT3 = load_model("gpt3-175b")
 
 
-def ops_of(model: ModelSpec, shape: LayerShape, profile: str = "classic") -> dict[str, Op]:
-    (group,) = layer_groups(model, shape, load_traits("megatron", profile))
+def ops_of(
+    model: ModelSpec | str, shape: LayerShape, traits: str | FrameworkTraits = "classic"
+) -> dict[str, Op]:
+    """Ops of the only kind of layer under traits, or a profile of Megatron."""
+    traits = load_traits("megatron", traits) if isinstance(traits, str) else traits
+    model = load_model(model) if isinstance(model, str) else model
+    (group,) = layer_groups(model, shape, traits)
     return {op.name: op for op in group.ops}
 
 
-def saved_sbh(ops: dict[str, Op], *names: str) -> float:
-    """Saved bytes of the named ops (all when none is named) in units of s·b·h."""
-    return float(sum(ops[name].saved_bytes[0] for name in names or ops)) / SBH
-
-
-def saved(ops: dict[str, Op]) -> float:
-    return float(np.sum([op.saved_bytes[0] for op in ops.values()]))
+def saved(ops: dict[str, Op], *names: str) -> float:
+    """Saved bytes of the named ops, all when none is named."""
+    return float(sum(ops[name].saved_bytes[0] for name in names or ops))
 
 
 @pytest.mark.parametrize(
-    ("degrees", "sbh"),
+    ("degrees", "profile", "sbh"),
     [
-        ({}, 34 + SCORES),
-        ({"micro_batch": 4}, 4 * (34 + SCORES)),
+        ({}, "classic", 34 + SCORES),
+        ({"micro_batch": 4}, "classic", 4 * (34 + SCORES)),
         # sbh (10 + 24/t + 5as/(ht)); t = 8: 10 + 3 + 10 = 23
-        ({"tp": 2}, 10 + (24 + SCORES) / 2),
-        ({"tp": 8}, 23),
+        ({"tp": 2}, "classic", 10 + (24 + SCORES) / 2),
+        ({"tp": 8}, "classic", 23),
         # Sequence parallelism divides everything by t.
-        ({"tp": 2, "sp": 1}, (34 + SCORES) / 2),
-        ({"tp": 8, "sp": 1}, 114 / 8),
+        ({"tp": 2, "sp": 1}, "classic", (34 + SCORES) / 2),
+        ({"tp": 8, "sp": 1}, "classic", 114 / 8),
+        # No masks (34 - 2), no scores, 4 bytes per head and token: 4·96/12288 = 0.03125.
+        ({}, "current", 32.03125),
+        ({"cp": 2}, "current", 32.03125 / 2),
     ],
 )
-def test_a_block_saves_what_table_2_says(
-    degrees: dict[str, int], sbh: float, gpt3: ModelSpec
-) -> None:
-    assert saved_sbh(ops_of(gpt3, shape_of(seq_len=2048, **degrees))) == pytest.approx(sbh)
+def test_a_block_saves_what_table_2_says(degrees: dict[str, int], profile: str, sbh: float) -> None:
+    ops = ops_of(GPT3, shape_of(seq_len=2048, **degrees), profile)
+    assert saved(ops) == pytest.approx(sbh * SBH)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +70,15 @@ def test_a_block_saves_what_table_2_says(
         (("mlp_norm", "mlp_up", "mlp_activation", "mlp_down"), 2 + 19),
     ],
 )
-def test_halves_of_a_block_save_their_share(
-    names: tuple[str, ...], sbh: float, gpt3: ModelSpec
-) -> None:
-    assert saved_sbh(ops_of(gpt3, shape_of(seq_len=2048)), *names) == pytest.approx(sbh)
+def test_halves_of_a_block_save_their_share(names: tuple[str, ...], sbh: float) -> None:
+    assert saved(ops_of(GPT3, shape_of(seq_len=2048)), *names) == pytest.approx(sbh * SBH)
 
 
-def test_selective_recomputation_drops_the_scores_only(gpt3: ModelSpec) -> None:
+def test_selective_recomputation_drops_the_scores_only() -> None:
     # arXiv 2205.05198, table 2: 34 sbh remain.
-    ops = ops_of(gpt3, shape_of(seq_len=2048))
+    ops = ops_of(GPT3, shape_of(seq_len=2048))
     assert [name for name, op in ops.items() if op.selective_fraction] == ["attention_core"]
-    kept = {name: replace(op, saved=op.kept) for name, op in ops.items()}
-    assert saved_sbh(kept) == pytest.approx(34)
+    assert float(sum(op.kept_bytes for op in ops.values())[0]) == pytest.approx(34 * SBH)
 
 
 # Bytes per token that a layer keeps, and multiply-adds per token that it repeats.
@@ -127,8 +125,8 @@ def test_torchtitans_op_policy_keeps_every_second_matmul(
 
 def test_the_busiest_rank_of_experts_gets_its_own_tokens_back() -> None:
     shape = replace(shape_of(seq_len=8192, ep=8), imbalance_fraction=0.5)
-    (group,) = layer_groups(load_model("qwen3-30b-a3b"), shape, load_traits("torchtitan"))
-    kept = {one.name: float(one.num_bytes[0]) for op in group.ops for one in op.kept}
+    ops = ops_of("qwen3-30b-a3b", shape, load_traits("torchtitan"))
+    kept = {one.name: float(one.num_bytes[0]) for op in ops.values() for one in op.kept}
     assert kept["dispatch.all_to_all"] == 1.5 * kept["combine.all_to_all"] == 1.5 * 8192 * 8 * 4096
 
 
@@ -136,60 +134,49 @@ def test_a_compiler_casts_to_8_bits_again_in_backward() -> None:
     # Inputs of both norms, q, k, v, log-sum-exp, attention's output in 16 and 8 bits, gate and up;
     # under tensor parallelism what norms leave is gathered in 8 bits.
     traits = traits_at_precision(load_traits("torchtitan", "2025"), "fp8")
-    (group,) = layer_groups(load_model("llama3-8b"), shape_of(seq_len=8192), traits)
     whole = 4 * 4096 + 2 * (4096 + 2 * 1024) + 4 * 32 + 3 * 4096 + 4 * 14336
-    assert float(sum(op.saved_bytes for op in group.ops)[0]) == 8192 * whole
-    (group,) = layer_groups(load_model("llama3-8b"), shape_of(seq_len=8192, tp=8, sp=1), traits)
-    assert float(sum(op.saved_bytes for op in group.ops)[0]) == 8192 * (whole / 8 + 2 * 4096)
+    assert saved(ops_of("llama3-8b", shape_of(seq_len=8192), traits)) == 8192 * whole
+    split = ops_of("llama3-8b", shape_of(seq_len=8192, tp=8, sp=1), traits)
+    assert saved(split) == 8192 * (whole / 8 + 2 * 4096)
 
 
-def test_flash_attention_without_dropout_saves_32_sbh(gpt3: ModelSpec) -> None:
-    # No masks (34 - 2), no scores, 4 bytes per head and token: 4·96/12288 = 0.03125.
-    ops = ops_of(gpt3, shape_of(seq_len=2048), "current")
-    assert saved_sbh(ops) == pytest.approx(32.03125)
+def test_transformer_engine_keeps_one_byte_per_linear_input_under_fp8() -> None:
+    # Inputs of qkv and fc1 (norm outputs, h each), of the projection (h) and of fc2 (4h): 7h
+    # elements per token lose one byte each.
+    traits = load_traits("megatron")
+    wide, narrow, half = (
+        saved(ops_of(small_model(), shape_of(), traits_at_precision(traits, precision)))
+        for precision in ("bf16", "fp8", "fp16")
+    )
+    assert wide - narrow == 1024 * 7 * 1024
+    assert wide == half
 
 
-def test_context_parallelism_divides_activations(gpt3: ModelSpec) -> None:
-    whole = ops_of(gpt3, shape_of(seq_len=2048), "current")
-    half = ops_of(gpt3, shape_of(seq_len=2048, cp=2), "current")
-    assert saved(half) == pytest.approx(saved(whole) / 2)
+def test_dynamic_casts_of_eager_blocks_keep_sixteen_bits() -> None:
+    traits = load_traits("torchtitan", "eager")
+    assert traits_at_precision(traits, "fp8") == traits
 
 
 def test_a_gated_block_of_llama_by_hand() -> None:
     # Llama-2-7B, s = 4096, h = 4096, 32 heads of 128, ffn 11008, flash, no dropout.
     # Per token: norms 2·4·4096 = 32768; q, k, v 3·4096·2 = 24576; log-sum-exp 32·4 = 128;
     # output input 4096·2 = 8192; gate, up, product 3·11008·2 = 66048: 131,712 bytes.
-    ops = ops_of(load_model("llama2-7b"), shape_of(seq_len=4096), "current")
-    assert saved(ops) == 4096 * 131_712
+    assert saved(ops_of("llama2-7b", shape_of(seq_len=4096), "current")) == 4096 * 131_712
 
 
-def test_the_loss_keeps_6_bytes_per_logit_in_the_classic_profile(gpt3: ModelSpec) -> None:
+def test_the_loss_keeps_6_bytes_per_logit_in_the_classic_profile() -> None:
     # Vocabulary 50257 padded to a multiple of 128·8 = 51200; per rank 6400 logits a token:
     # 6·6400 (16-bit logits and the softmax in fp32); the final norm's input and output 4·12288.
-    traits = load_traits("megatron", "classic")
-    op = head_op(gpt3, shape_of(seq_len=2048, tp=8), traits)
+    op = head_op(GPT3, shape_of(seq_len=2048, tp=8), load_traits("megatron", "classic"))
     assert float(op.saved_bytes[0]) == 2048 * (6 * 6400 + 4 * 12288)
 
 
 def test_an_expert_layer_saves_by_token_expert_pair() -> None:
     # Mixtral-8x7B, top-2 of 8, h = 4096, ffn 14336, s = 4096: 8192 pairs of
-    # 3·14336·2 + 4096·2 = 94,208 bytes; the same for any ep when balanced.
-    model = load_model("mixtral-8x7b")
-    for ep in (1, 8):
-        ops = ops_of(model, shape_of(seq_len=4096, ep=ep), "current")
-        assert float(ops["expert_activation"].saved_bytes[0]) == 8192 * 94_208
-        # Router: 8 experts, 12 bytes each per token.
-        assert float(ops["router"].saved_bytes[0]) == 4096 * 8 * 12
-
-
-def test_the_busiest_rank_of_experts_keeps_more_where_experts_are_split() -> None:
-    model = load_model("mixtral-8x7b")
-
-    def kept(name: str, ep: int, imbalance: float) -> float:
+    # 3·14336·2 + 4096·2 = 94,208 bytes; the busiest of several ranks has more of them.
+    for ep, imbalance, pairs in ((1, 0.0, 8192), (8, 0.0, 8192), (1, 0.5, 8192), (8, 0.5, 12288)):
         shape = replace(shape_of(seq_len=4096, ep=ep), imbalance_fraction=imbalance)
-        return float(ops_of(model, shape, "current")[name].saved_bytes[0])
-
-    balanced = kept("expert_activation", 8, 0.0)
-    assert kept("expert_activation", 1, 0.5) == balanced
-    assert kept("expert_activation", 8, 0.5) == pytest.approx(1.5 * balanced)
-    assert kept("router", 8, 0.5) == kept("router", 8, 0.0)
+        ops = ops_of("mixtral-8x7b", shape, "current")
+        assert saved(ops, "expert_activation") == pytest.approx(pairs * 94_208)
+        # Router: 8 experts, 12 bytes each per token.
+        assert saved(ops, "router") == 4096 * 8 * 12

@@ -30,11 +30,8 @@ def ops_of(shape: LayerShape, traits: FrameworkTraits) -> dict[str, Op]:
 
 
 def sent(comms: tuple[Comm, ...]) -> list[tuple[str, float]]:
-    return [
-        (comm.collective, float(size))
-        for comm in comms
-        if (size := np.ravel(comm.num_bytes)[0]) > 0.0
-    ]
+    every = [(comm.collective, float(np.ravel(comm.num_bytes)[0])) for comm in comms]
+    return [one for one in every if one[1] > 0.0]
 
 
 @pytest.mark.parametrize(
@@ -76,36 +73,25 @@ def test_a_and_b_are_split_as_the_matrix_beside_them() -> None:
 LATENT, STREAM = 2.0 * TOKENS * RANK, 2.0 * TOKENS * HIDDEN
 
 
+GATHERED, REDUCED = ("all_gather", LATENT), ("all_reduce", LATENT)
+WHOLE, SCATTERED, SUMMED = (
+    (name, STREAM) for name in ("all_gather", "reduce_scatter", "all_reduce")
+)
+
+
 @pytest.mark.parametrize(
-    ("case", "forward", "backward"),
+    ("sp", "overlap", "name", "forward", "backward"),
     [
-        (
-            (0, "none", "qkv"),
-            [("all_gather", LATENT)],
-            [("all_reduce", LATENT), ("all_reduce", STREAM)],
-        ),
-        ((1, "none", "qkv"), [("all_gather", LATENT)], [("all_reduce", LATENT)]),
-        (
-            (1, "ring", "qkv"),
-            [("all_gather", LATENT), ("all_gather", STREAM)],
-            [("all_reduce", LATENT), ("reduce_scatter", STREAM)],
-        ),
-        (
-            (0, "ring", "mlp_down"),
-            [("all_reduce", LATENT), ("all_gather", STREAM)],
-            [("all_reduce", LATENT)],
-        ),
-        (
-            (1, "ring", "mlp_down"),
-            [("all_reduce", LATENT), ("all_gather", STREAM)],
-            [("all_reduce", LATENT), ("all_gather", STREAM)],
-        ),
+        (0, "none", "qkv", [GATHERED], [REDUCED, SUMMED]),
+        (1, "none", "qkv", [GATHERED], [REDUCED]),
+        (1, "ring", "qkv", [GATHERED, WHOLE], [REDUCED, SCATTERED]),
+        (0, "ring", "mlp_down", [REDUCED, WHOLE], [REDUCED]),
+        (1, "ring", "mlp_down", [REDUCED, WHOLE], [REDUCED, WHOLE]),
     ],
 )
 def test_ranks_exchange_what_their_parts_lack(
-    case: tuple[int, str, str], forward: list[tuple[str, float]], backward: list[tuple[str, float]]
+    sp: int, overlap: str, name: str, forward: list[object], backward: list[object]
 ) -> None:
-    sp, overlap, name = case
     op = ops_of(shape_of(tp=2, sp=sp), trained(overlap=overlap))[f"adapters.{name}"]
     assert (sent(op.comms[0]), sent(op.comms[1])) == (forward, backward)
     alone = ops_of(shape_of(), trained(overlap=overlap))[f"adapters.{name}"]
@@ -116,10 +102,9 @@ def test_a_frozen_layer_gathers_nothing_for_gradients_of_weights() -> None:
     shape = shape_of(tp=2, sp=1)
     full = ops_of(shape, load_traits("megatron", "bridge"))["mlp_up"]
     frozen = ops_of(shape, trained(QKV_ONLY, "ring"))
-    assert sent(full.comms[1]) == [("reduce_scatter", STREAM), ("all_gather", STREAM)]
-    assert sent(frozen["mlp_up"].comms[1]) == [("reduce_scatter", STREAM)]
-    head = head_op(LLAMA, shape, trained())
-    assert ("all_gather", STREAM) not in sent(head.comms[1])
+    assert sent(full.comms[1]) == [SCATTERED, WHOLE]
+    assert sent(frozen["mlp_up"].comms[1]) == [SCATTERED]
+    assert WHOLE not in sent(head_op(LLAMA, shape, trained()).comms[1])
     assert not embedding_op(LLAMA, shape, trained()).comms[1]
 
 
@@ -155,9 +140,7 @@ def test_in_fp8_adapters_and_what_attention_keeps_have_16_bits() -> None:
 
 
 def test_recomputing_an_mlp_repeats_the_adapters_in_it() -> None:
-    traits = trained()
-    traits = changed_traits(traits, recompute={"selected": ("mlp",)})
-    ops = ops_of(shape_of(), traits)
+    ops = ops_of(shape_of(), changed_traits(trained(), recompute={"selected": ("mlp",)}))
     repeated = [name for name, op in ops.items() if op.selective_fraction == 1.0]
     assert {"adapters.mlp_up", "adapters.mlp_down"} <= set(repeated)
     assert "adapters.qkv" not in repeated

@@ -8,13 +8,9 @@ from planner.layers.block import layer_groups, mtp_blocks
 from planner.layers.mixers import kept_elements, scan_flops_per_token
 from planner.layers.op import LayerShape
 from planner.layers.parameters import layer_params, mixer_params
-from planner.spec.model import MixerSpec, ModelSpec
+from planner.spec.model import ModelSpec
 
-
-def mixer_of(name: str) -> MixerSpec:
-    mixer = load_model(name).mixer
-    assert mixer is not None
-    return mixer
+SHAPE, MEGATRON = LayerShape.all_of(1.0, 4096), load_traits("megatron")
 
 
 @pytest.mark.parametrize(
@@ -45,22 +41,25 @@ def test_a_mixer_over_eight_ranks_holds_an_eighth_of_its_matrices() -> None:
         assert int(part.total) == 8 * int(split[name].total), name
 
 
-def test_flops_of_the_scans_by_hand() -> None:
-    # 2·128 (8·128 + 4096) + 4·128·4096
-    assert scan_flops_per_token(mixer_of("nemotron-3-nano-30b-a3b")) == 3_407_872
-    # 32 (2·64 (3·128 + 2·128) + 6·128·128 + 64·64)
-    assert scan_flops_per_token(mixer_of("qwen3.5-35b-a3b")) == 5_898_240
-
-
-def test_kept_tensors_of_the_mixers_by_hand() -> None:
-    # 50.6 kB with the input of 2688: in 10304, three of 4096
-    assert kept_elements(mixer_of("nemotron-3-nano-30b-a3b")) == 10_304 + 3 * 4096
-    # in 12352, convolved 8192, queries and keys 8192, four of 4096, blocks 2048, gates 192
-    assert kept_elements(mixer_of("qwen3.5-35b-a3b")) == 12_352 + 8192 + 8192 + 16_384 + 2048 + 192
+@pytest.mark.parametrize(
+    ("name", "flops", "kept"),
+    [
+        # FLOPs: 2·128 (8·128 + 4096) + 4·128·4096.
+        # Kept: 50.6 kB with the input of 2688: in 10304, three of 4096.
+        ("nemotron-3-nano-30b-a3b", 3_407_872, 10_304 + 3 * 4096),
+        # FLOPs: 32 (2·64 (3·128 + 2·128) + 6·128·128 + 64·64).
+        # Kept: in 12352, convolved 8192, queries and keys 8192, four of 4096, blocks 2048, gates.
+        ("qwen3.5-35b-a3b", 5_898_240, 12_352 + 8192 + 8192 + 16_384 + 2048 + 192),
+    ],
+)
+def test_flops_of_the_scans_and_kept_tensors_by_hand(name: str, flops: int, kept: int) -> None:
+    mixer = load_model(name).mixer
+    assert mixer is not None
+    assert (scan_flops_per_token(mixer), kept_elements(mixer)) == (flops, kept)
 
 
 def groups_of(model: ModelSpec) -> dict[str, set[str]]:
-    groups = layer_groups(model, LayerShape.all_of(1.0, 4096), load_traits("megatron"))
+    groups = layer_groups(model, SHAPE, MEGATRON)
     return {group.name: {op.name for op in group.ops} for group in groups}
 
 
@@ -83,18 +82,13 @@ def test_a_mixer_takes_the_place_of_attention_beside_experts() -> None:
 
 def test_a_layer_of_multi_token_prediction_follows_its_pattern() -> None:
     model = load_model("nemotron-3-super-120b-a12b")
-    kinds = layer_groups(model, LayerShape.all_of(1.0, 4096), load_traits("megatron"))
-    number, blocks = mtp_blocks(model, kinds)
+    number, blocks = mtp_blocks(model, layer_groups(model, SHAPE, MEGATRON))
     assert number == 2
-    assert {(block.name, block.num_layers) for block in blocks} == {
-        ("attention", 1),
-        ("experts", 1),
-    }
+    assert {block.name: block.num_layers for block in blocks} == {"attention": 1, "experts": 1}
 
 
 def test_attention_and_mixer_side_by_side_read_one_norm() -> None:
-    shape, traits = LayerShape.all_of(1.0, 4096), load_traits("megatron")
-    (layer,) = layer_groups(load_model("falcon-h1-7b"), shape, traits)
+    (layer,) = layer_groups(load_model("falcon-h1-7b"), SHAPE, MEGATRON)
     assert [op.name for op in layer.ops] == [
         *("attention_norm", "qkv", "attention_core", "attention_output"),
         *("mixer_in", "mixer", "mixer_out", "mlp_norm", "mlp_up"),
@@ -103,18 +97,10 @@ def test_attention_and_mixer_side_by_side_read_one_norm() -> None:
 
 
 def test_gates_of_heads_keep_the_gate_and_the_gated_output() -> None:
-    shape, traits = LayerShape.all_of(1.0, 4096), load_traits("megatron")
-    layers = layer_groups(load_model("step-3.7-flash"), shape, traits)
-    kept = {
-        layer.name: op.saved_bytes.item() / 4096 / 2
-        for layer in layers
-        for op in layer.ops
-        if op.name == "head_gates"
-    }
+    layers = layer_groups(load_model("step-3.7-flash"), SHAPE, MEGATRON)
     first, second = 64 + 64 * 128, 96 + 96 * 128
-    assert kept == {
-        "dense": first,
-        "moe": first,
-        "second_dense": second,
-        "second_moe": second,
-    }
+    wanted = {"dense": first, "moe": first, "second_dense": second, "second_moe": second}
+    for layer in layers:
+        (gates,) = (op for op in layer.ops if op.name == "head_gates")
+        assert gates.saved_bytes.item() == 4096 * 2 * wanted.pop(layer.name)
+    assert not wanted

@@ -11,7 +11,7 @@ from planner.catalog import list_models
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.layers.block import embedding_op, head_op, layer_groups, padded_vocab_size
-from planner.layers.op import Gemm, LayerShape
+from planner.layers.op import LayerShape
 from planner.layers.parameters import count_parameters
 from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
@@ -49,12 +49,7 @@ def test_experts_are_shared_out_over_ep(name: str, num_mixtures: int) -> None:
 
     def experts(ep: int) -> float:
         groups = layer_groups(model, shape_of(seq_len=512, ep=ep), TRAITS)
-        return sum(
-            float(np.asarray(op.params).reshape(-1)[0])
-            for group in groups
-            for op in group.ops
-            if op.is_expert
-        )
+        return sum(float(op.params[0]) for group in groups for op in group.ops if op.is_expert)
 
     assert experts(8) == experts(1) / 8
     whole, shared = (op_params(model, shape_of(seq_len=512, ep=ep), TRAITS) for ep in (1, 8))
@@ -77,10 +72,6 @@ def test_vocabulary_is_padded_to_a_multiple_of_padding_times_tp(
     assert padded_vocab_size(model, np.array([tp]), padding) == padded
 
 
-def test_a_gemm_counts_two_flops_per_multiply_add() -> None:
-    assert Gemm(m=np.array(3.0), n=np.array(5.0), k=np.array(7.0), count=2).flops == 420
-
-
 def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attention() -> None:
     # 2 · 12h² + 4sh per token with the whole square: h = 1024, s = 512.
     model = small_model()
@@ -88,14 +79,6 @@ def test_a_dense_layer_does_2_flops_per_parameter_and_token_and_4_s_h_of_attenti
     square = sum(op.attention.square_flops - op.attention.flops for op in group.ops if op.attention)
     flops = sum(forward_flops(op) for op in group.ops) + square
     assert float(flops[0]) == 512 * (24 * 1024**2 + 4 * 512 * 1024)
-
-
-def test_decoders_compute_half_of_the_square_encoders_all_of_it() -> None:
-    for architecture, share in (("decoder", 0.5), ("encoder", 1.0)):
-        model = replace(small_model(), architecture=architecture)
-        (group,) = layer_groups(model, shape_of(), TRAITS)
-        (attention,) = (op.attention for op in group.ops if op.attention)
-        assert attention.flops == attention.square_flops * share
 
 
 def test_unfused_attention_computes_the_whole_square() -> None:
@@ -127,12 +110,8 @@ def expert_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape)
     (group,) = layer_groups(model, shape, traits)
     ops = [op for op in group.ops if op.name in ("expert_activation", "expert_down")]
     pairs = shape.num_tokens * (model.moe.top_k if model.moe else 0)
-    return np.array(
-        [
-            sum(getattr(op, f"{each}_bytes") / pairs for op in ops)
-            for each in ("forward", "backward")
-        ]
-    ).reshape(2)
+    moved = [sum(op.forward_bytes for op in ops), sum(op.backward_bytes for op in ops)]
+    return np.array(moved / pairs).reshape(2)
 
 
 def test_clamps_and_biases_of_experts_are_passes_of_their_own() -> None:
@@ -168,19 +147,14 @@ def test_the_head_is_in_16_bits_unless_said() -> None:
         assert head_op(model, shape, traits).runs_in_16_bit is not in_8_bit
 
 
-def qkv_traffic(model: ModelSpec, traits: FrameworkTraits, shape: LayerShape) -> np.ndarray:
-    """Bytes a token that the projection of queries, keys and values moves, both passes."""
-    (group,) = layer_groups(model, shape, traits)
-    (qkv,) = [op for op in group.ops if op.name == "qkv"]
-    moved = np.array([qkv.forward_bytes, qkv.backward_bytes])
-    return (moved / shape.num_tokens).reshape(2)
-
-
 def test_scaled_rotation_is_a_pass_over_queries_and_keys() -> None:
     # gpt-oss: 64 query and 8 key heads of 64 for each of two ranks.
     traits, model, shape = load_traits("megatron"), load_model("gpt-oss-120b"), shape_of(tp=2)
-    plain = replace(model, scaled_rotary=False)
-    found = qkv_traffic(model, traits, shape) - qkv_traffic(plain, traits, shape)
+    moved = []
+    for each in (model, replace(model, scaled_rotary=False)):
+        (group,) = layer_groups(each, shape, traits)
+        (qkv,) = (op for op in group.ops if op.name == "qkv")
+        moved.append(np.array([qkv.forward_bytes, qkv.backward_bytes])[:, 0] / shape.num_tokens)
     kernels = traits.kernels
     passes = [kernels.scaled_rotary_forward_bytes, kernels.scaled_rotary_backward_bytes]
-    assert found == pytest.approx([72 * 64 / 2 * each for each in passes])
+    assert moved[0] - moved[1] == pytest.approx([72 * 64 / 2 * each for each in passes])

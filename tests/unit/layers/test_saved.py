@@ -1,6 +1,7 @@
 """What Megatron's recompute modules drop and repeat, op by op."""
 
 import fnmatch
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from planner.spec.training import TARGETS, Mode, Training
 from planner.spec.traits import FrameworkTraits
 
 SEQ_LEN = 2048
+MIXTRAL = "mixtral-8x7b"
 
 
 def group_of(model: str, shape: LayerShape, *modules: str, kind: str = "dense") -> LayerGroup:
@@ -46,11 +48,9 @@ def repeated(group: LayerGroup) -> dict[str, float]:
 
 
 def repeated_flops_share(group: LayerGroup) -> float:
-    def flops(op: Op) -> float:
-        return float(np.sum(forward_flops(op)))
-
-    total = sum(flops(op) for op in group.ops)
-    return sum(float(op.selective_fraction) * flops(op) for op in group.ops) / total
+    flops = [float(np.sum(forward_flops(op))) for op in group.ops]
+    shares = [float(op.selective_fraction) for op in group.ops]
+    return float(np.dot(shares, flops) / sum(flops))
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,8 @@ def repeated_flops_share(group: LayerGroup) -> float:
         *(("llama3-8b", name, {}, "", 0, "") for name in ("layernorm", "moe", "moe_act")),
         ("llama3-8b", "shared_experts", {}, "", 0, ""),
         # Mixtral: h 4096 in 16 bits, split over tp 4; 2 experts per token of ffn 14336.
-        ("mixtral-8x7b", "layernorm", {"tp": 4, "sp": 1}, "mlp_norm.output", 2048, "mlp_norm"),
-        (
-            *("mixtral-8x7b", "moe_act", {}, "expert_activation.product"),
-            *(2 * 14336 * 2, "expert_activation"),
-        ),
+        (MIXTRAL, "layernorm", {"tp": 4, "sp": 1}, "mlp_norm.output", 2048, "mlp_norm"),
+        (MIXTRAL, "moe_act", {}, "expert_activation.product", 2 * 14336 * 2, "expert_activation"),
         # Behind latent attention both norms of a mixture.
         (
             *("deepseek-v3", "layernorm", {}, "attention_norm.output mlp_norm.output"),
@@ -79,7 +76,7 @@ def repeated_flops_share(group: LayerGroup) -> float:
         ),
         # 2 pairs of (h 4096 + 3 x 14336) in 16 bits, 12 bytes for each of 8 router scores.
         (
-            *("mixtral-8x7b", "moe", {}, "router.* expert_activation.*"),
+            *(MIXTRAL, "moe", {}, "router.* expert_activation.*"),
             2 * 2 * (4096 + 3 * 14336) + 12 * 8,
             "router dispatch expert_up expert_activation expert_down combine",
         ),
@@ -119,13 +116,13 @@ def test_shares_of_repeated_matrix_products_in_llama() -> None:
     mlp, attention = 3 * h * ffn, SEQ_LEN * h
     total = 2 * h * h + 2 * h * 1024 + mlp + attention
     shape = shape_of(seq_len=SEQ_LEN)
-    found = {
-        modules: repeated_flops_share(group_of("llama3-8b", shape, *modules))
-        for modules in (("mlp",), ("core_attn",), ("core_attn", "mlp"))
-    }
-    assert found[("mlp",)] == pytest.approx(mlp / total)
-    assert found[("core_attn",)] == pytest.approx(attention / total)
-    assert found[("core_attn", "mlp")] == pytest.approx((mlp + attention) / total)
+    for modules, share in (
+        (("mlp",), mlp),
+        (("core_attn",), attention),
+        (("core_attn", "mlp"), mlp + attention),
+    ):
+        group = group_of("llama3-8b", shape, *modules)
+        assert repeated_flops_share(group) == pytest.approx(share / total)
 
 
 def test_modules_together_save_what_each_saves() -> None:
@@ -136,30 +133,27 @@ def test_modules_together_save_what_each_saves() -> None:
     assert saving(group_of("deepseek-v3", shape, *names, kind="moe")) == sum(single)
 
 
-def spared(model: str, shape: LayerShape, *, mode: str = "full", **changes: object) -> set[str]:
-    """Ops that full recomputation under Accelerate does not repeat, over all kinds of layers."""
+@pytest.mark.parametrize(
+    ("model", "kernels", "spared"),
+    [
+        ("llama3-8b", {}, {"mlp_down"}),
+        ("llama3-8b", {"stops_recomputation": False}, set()),
+        ("llama3-8b", {"dropout": True}, set()),
+        ("llama3-8b", {"adapters": "lora"}, set()),
+        # Weighted outputs of experts, and the inputs of norms behind a product.
+        *((name, {}, set()) for name in ("mixtral-8x7b", "gemma2-9b", "bert-base")),
+    ],
+)
+def test_a_checkpoint_that_stops_early_spares_a_last_product_that_backward_does_not_read(
+    model: str, kernels: dict[str, object], spared: set[str]
+) -> None:
     traits = load_traits("accelerate")
-    traits = changed_traits(traits, kernels=changes)
-    if mode != "full":
+    if "adapters" in kernels:
         traits = with_training(traits, Training(mode="lora", rank=8))
-    groups = layer_groups(load_model(model), shape, traits)
-    return {op.name for group in groups for op in group.ops if op.is_spared}
-
-
-def test_a_checkpoint_that_stops_early_spares_the_last_product_of_dense_blocks() -> None:
-    assert spared("llama3-8b", shape_of()) == {"mlp_down"}
-    assert spared("llama3-8b", shape_of(), stops_recomputation=False) == set()
-
-
-@pytest.mark.parametrize("model", ["mixtral-8x7b", "gemma2-9b", "bert-base"])
-def test_nothing_is_spared_where_backward_reads_what_the_last_product_made(model: str) -> None:
-    """Weighted outputs of experts, and the inputs of norms behind a product."""
-    assert spared(model, shape_of()) == set()
-
-
-def test_nothing_is_spared_before_a_dropout_or_adapters() -> None:
-    assert spared("llama3-8b", shape_of(), dropout=True) == set()
-    assert spared("llama3-8b", shape_of(), mode="lora") == set()
+    else:
+        traits = changed_traits(traits, kernels=kernels)
+    groups = layer_groups(load_model(model), shape_of(), traits)
+    assert {op.name for group in groups for op in group.ops if op.is_spared} == spared
 
 
 LLAMA = load_model("llama3.1-8b")
@@ -167,14 +161,14 @@ TOKENS, HIDDEN, KV, FFN = 1024.0, 4096, 1024, 14336
 
 
 def trained(mode: Mode = "qlora", *, widens_stream: bool) -> FrameworkTraits:
-    traits = load_traits("accelerate")
-    traits = changed_traits(traits, kernels={"widens_stream": widens_stream})
+    traits = changed_traits(load_traits("accelerate"), kernels={"widens_stream": widens_stream})
     return with_training(traits, Training(mode=mode, rank=16, targets=TARGETS))
 
 
-def ops_of(*, widens_stream: bool) -> dict[str, Op]:
-    (group,) = layer_groups(LLAMA, shape_of(), trained(widens_stream=widens_stream))
-    return {op.name: op for op in group.ops}
+def plain_and_wide() -> Iterator[dict[str, Op]]:
+    for widens in (False, True):
+        (group,) = layer_groups(LLAMA, shape_of(), trained(widens_stream=widens))
+        yield {op.name: op for op in group.ops}
 
 
 @pytest.mark.parametrize(
@@ -189,27 +183,24 @@ def ops_of(*, widens_stream: bool) -> dict[str, Op]:
     ],
 )
 def test_casts_around_linear_layers(name: str, elements: int) -> None:
-    plain, wide = (ops_of(widens_stream=each)[name] for each in (False, True))
+    plain, wide = (ops[name] for ops in plain_and_wide())
     moved = 6.0 * TOKENS * elements
     assert float((wide.forward_bytes - plain.forward_bytes)[0]) == pytest.approx(moved)
     assert float((wide.backward_bytes - plain.backward_bytes)[0]) == pytest.approx(moved)
 
 
-def test_gates_move_and_keep_twice_as_much_and_queries_do_not() -> None:
-    plain, wide = (ops_of(widens_stream=each) for each in (False, True))
+def test_gates_move_and_keep_twice_as_much_and_norms_are_stored_in_fp32() -> None:
+    plain, wide = plain_and_wide()
     for figure in ("forward_bytes", "backward_bytes", "saved_bytes"):
         before, after = (getattr(ops["mlp_activation"], figure)[0] for ops in (plain, wide))
         assert after == 2.0 * before
     assert wide["qkv"].saved_bytes == plain["qkv"].saved_bytes
-
-
-def test_embedding_and_norms_are_stored_in_fp32() -> None:
-    ends = [
+    assert wide["mlp_norm"].frozen_bytes[0] == 4.0 * HIDDEN
+    narrow, wider = (
         embedding_op(LLAMA, shape_of(), trained(widens_stream=each)).frozen_bytes
         for each in (False, True)
-    ]
-    assert ends[1] == 2.0 * ends[0]
-    assert ops_of(widens_stream=True)["mlp_norm"].frozen_bytes[0] == 4.0 * HIDDEN
+    )
+    assert wider == 2.0 * narrow
 
 
 def test_a_base_of_16_bits_is_not_widened() -> None:

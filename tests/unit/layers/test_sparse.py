@@ -22,23 +22,21 @@ def ops_of(seq_len: int, name: str = "deepseek-v3.2", letter: str = "F") -> dict
     return {op.name: op for op in attention_ops(model, shape, load_traits("megatron").kernels)}
 
 
-def test_parameters_of_the_indexer_by_hand() -> None:
-    # 64·128·1536 + 128·7168 + 64·7168 and the layernorm of 128
-    assert ops_of(8192)["indexer"].params.item() == 13_959_424
+def attention_flops(ops: dict[str, Op], name: str = "attention_core") -> float:
+    attention = ops[name].attention
+    assert attention is not None
+    return attention.flops.item()
 
 
 def test_attention_is_over_the_chosen_keys_in_latent_width() -> None:
-    attention = ops_of(8192)["attention_core"].attention
-    assert attention is not None
     keys = 2048 - 2048 * 2047 / (2 * 8192)
-    assert attention.flops.item() == pytest.approx(8192 * 2 * 128 * keys * (576 + 512))
+    expected = 8192 * 2 * 128 * keys * (576 + 512)
+    assert attention_flops(ops_of(8192)) == pytest.approx(expected)
 
 
 def test_scores_of_the_indexer_grow_with_the_square() -> None:
-    short, long = (ops_of(length)["indexer"].attention for length in (8192, 16384))
-    assert short is not None
-    assert long is not None
-    assert long.flops.item() == pytest.approx(4.0 * short.flops.item())
+    short, long = (attention_flops(ops_of(length), "indexer") for length in (8192, 16384))
+    assert long == pytest.approx(4.0 * short)
 
 
 def test_keys_and_values_are_not_expanded() -> None:
@@ -64,14 +62,15 @@ def test_pooled_attention_is_over_a_window_and_entries_of_tokens_before(
     window = [min(position + 0.5, 128) for position in range(8192)]
     keys = float(latent_keys(model, model.mla, 8192))
     assert keys == pytest.approx(np.mean(entries) + np.mean(window), rel=5e-4)
-    attention = ops_of(8192, "deepseek-v4-flash", letter)["attention_core"].attention
-    assert attention is not None
-    assert attention.flops.item() == pytest.approx(8192 * 2 * 64 * keys * 1024)
+    found = attention_flops(ops_of(8192, "deepseek-v4-flash", letter))
+    assert found == pytest.approx(8192 * 2 * 64 * keys * 1024)
 
 
 @pytest.mark.parametrize(
     ("name", "letter", "op", "params"),
     [
+        # 64·128·1536 + 128·7168 + 64·7168 and the layernorm of 128
+        ("deepseek-v3.2", "F", "indexer", 13_959_424),
         # 2 (2·512)·4096, biases 4·1024, gain 512; in layers H half as wide, biases 128·512
         ("deepseek-v4-flash", "C", "compressor", 8_388_608 + 4096 + 512),
         ("deepseek-v4-flash", "H", "compressor", 4_194_304 + 65_536 + 512),
@@ -89,11 +88,8 @@ def test_parameters_of_pooled_and_block_sparse_attention_by_hand(
 
 
 def test_grouped_queries_see_the_keys_of_chosen_blocks() -> None:
-    chosen, whole = (ops_of(8192, "minimax-m3", each)["attention_core"] for each in "SF")
-    assert chosen.attention is not None
-    assert whole.attention is not None
-    share = float(mean_keys(2048, 8192)) / 4096
-    assert chosen.attention.flops.item() == pytest.approx(share * whole.attention.flops.item())
+    chosen, whole = (attention_flops(ops_of(8192, "minimax-m3", each)) for each in "SF")
+    assert chosen == pytest.approx(float(mean_keys(2048, 8192)) / 4096 * whole)
 
 
 def test_layers_of_shortcuts_and_of_streams() -> None:
@@ -104,11 +100,8 @@ def test_layers_of_shortcuts_and_of_streams() -> None:
     assert names.index("expert_up") < names.index("mlp_up")
     model = load_model("deepseek-v4-flash")
     layers = layer_groups(model, shape, traits)
-    assert {layer.name: layer.num_layers for layer in layers} == {
-        "window_moe": 2,
-        "chosen_moe": 21,
-        "pooled_moe": 20,
-    }
+    numbers = {layer.name: layer.num_layers for layer in layers}
+    assert numbers == {"window_moe": 2, "chosen_moe": 21, "pooled_moe": 20}
     # two of 24 x 4·4096, 24 and 3; kept four streams and a result at each
     streams = layers[0].ops[-2]
     assert streams.params.item() == 2 * (24 * 16_384 + 27)
