@@ -67,25 +67,3 @@ def test_gradients_that_no_override_gives_are_refused_by_name(
         ExpressError, match=f"gradient_bytes: {held}, reduced in {reduced}; .*--set"
     ):
         overrides("bf16", held, reduced)
-
-
-@pytest.mark.parametrize(
-    ("words", "held"),
-    [
-        ("mixed_precision=bf16_mixed", 4),
-        ("mixed_precision=fp16_mixed", 2),
-        ("mixed_precision.grad_reduce_in_fp32=false", 2),
-        ("ddp.grad_reduce_in_fp32=false", None),
-        ("mixed_precision=bf16_mixed ddp.grad_reduce_in_fp32=false", 4),
-    ],
-)
-def test_mixed_precision_decides_not_what_data_parallelism_is_given(
-    words: str, held: int | None
-) -> None:
-    assert gradients_read(f"model.tensor_model_parallel_size=2 {words}\n") == held
-
-
-def test_a_switch_of_gradients_is_true_or_false() -> None:
-    text = f"model.tensor_model_parallel_size=2\n{FP32_GRADIENTS}=no\n"
-    (finding,) = BRIDGE.read(SourceText(path="bridge.overrides", text=text)).findings
-    assert (finding.rule, finding.line) == ("bridge.bad_value", 2)

@@ -101,28 +101,6 @@ def test_sharding_beside_stages_is_refused(strategy_of: Make) -> None:
         MEGATRON.emit(llama_70b(), strategy)
 
 
-@pytest.mark.parametrize(
-    ("words", "held"),
-    [("--megatron-fsdp-main-grads-dtype fp32", 4), ("--bf16", 2), ("", None)],
-)
-def test_bytes_of_sharded_gradients_are_read(words: str, held: int | None) -> None:
-    text = f"--use-megatron-fsdp --ckpt-format fsdp_dtensor {words} --num-layers 32"
-    found = MEGATRON.read(SourceText(path="file", text=text)).decisions.get("gradient_bytes")
-    assert (found.value if found else None) == held
-
-
-@pytest.mark.parametrize(
-    ("words", "beside"),
-    [
-        ("--overlap-moe-expert-parallel-comm", "batches"),
-        ("--moe-shared-expert-overlap", "shared_expert"),
-    ],
-)
-def test_what_expert_exchange_runs_beside_is_read(words: str, beside: str) -> None:
-    reading = MEGATRON.read(SourceText(path="file", text=f"{words} --num-layers 32"))
-    assert reading.decisions["expert_exchange"].value == beside
-
-
 def test_overlapped_exchange_puts_weight_gradients_off(strategy_of: Make) -> None:
     context = replace(llama_70b(), model=load_model("mixtral-8x7b"))
     overlap = replace(context.traits.overlap, expert_all_to_all_overlap="batches")

@@ -3,7 +3,6 @@
 import pytest
 
 from planner.formats.format import SourceText
-from planner.formats.megatron.format import FORMAT
 from planner.formats.shell.launch import launcher_settings, processes
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
@@ -45,10 +44,3 @@ def test_processes_are_nodes_times_what_each_starts(
     text: str, found: tuple[int, str, int] | None
 ) -> None:
     assert counted(text) == found
-
-
-def test_a_default_of_what_the_scheduler_sets_leaves_the_processes_open() -> None:
-    text = f"{TORCHRUN} ${{SLURM_NNODES:-1}} pretrain_gpt.py --num-layers 2 --lr 1e-4\n"
-    reading = FORMAT.read(SourceText(path="run.sh", text=text))
-    assert "num_gpus" not in reading.decisions
-    assert reading.left_open["num_gpus"].line == 1

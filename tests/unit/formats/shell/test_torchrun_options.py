@@ -3,16 +3,9 @@
 import pytest
 
 from planner.formats.format import SourceText
-from planner.formats.registry import load_format
 from planner.formats.shell.launch import unknown_options
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
-
-TAIL = {
-    "megatron": "pretrain_gpt.py --num-layers 2 --seq-length 8",
-    "torchtitan": "-m torchtitan.train --module llama3 --config llama3_8b",
-    "bridge": "run_recipe.py --recipe x model.tensor_model_parallel_size=2",
-}
 
 
 def unknown(text: str) -> list[tuple[str, int]]:
@@ -47,11 +40,3 @@ def test_an_unknown_option_is_found_behind_a_joined_value() -> None:
 def test_an_unknown_option_is_found_with_its_line(program: str) -> None:
     text = f"srun --odd {program} --nnodes 2 \\\n  --rdzv-bakend c10d train.py"
     assert unknown(text) == [("--rdzv-bakend", 2)]
-
-
-@pytest.mark.parametrize("name", sorted(TAIL))
-def test_every_format_with_a_launcher_says_it(name: str) -> None:
-    text = f"torchrun --nproc-per-node 8 --rdzv-bakend c10d {TAIL[name]}\n"
-    (found,) = load_format(name).read(SourceText(path="run.sh", text=text)).findings
-    assert (found.rule, found.key, found.line) == (f"{name}.unknown_key", "--rdzv-bakend", 1)
-    assert "--rdzv-backend" in found.message

@@ -1,4 +1,4 @@
-"""Files that a file names: read where they are, an error where not, never from outside."""
+"""Files checked: what they name is read, never from outside; what they leave open is stated."""
 
 import json
 from dataclasses import replace
@@ -9,6 +9,8 @@ import pytest
 
 from planner.check.check import check_file
 from planner.check.result import FileResult
+from planner.formats.format import SourceText
+from planner.formats.registry import load_format
 from planner.query.from_file import Request, read_assumed
 
 TEXT = """\
@@ -108,3 +110,30 @@ def test_a_launcher_that_shards_is_asked_for_once_and_stated(tmp_path: Path) -> 
     result = check_file(str(path), stated)
     assert not result.findings
     assert not any("launcher" in word for word in result.assumed)
+
+
+def test_a_command_takes_the_file_that_it_names(tmp_path: Path) -> None:
+    text = "model_name_or_path: a/b\ndataset_name: a/b\nmax_length: 512\n"
+    (tmp_path / "sft.yaml").write_text(text)
+    words = "trl sft --config sft.yaml --max_length 2048 --packing true\n"
+    found = load_format("trl").read(SourceText(path=str(tmp_path / "run.sh"), text=words))
+    assert found.decisions["seq_len"].value == 2048
+    assert found.named_model is not None
+    assert found.named_model.line == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python pretrain_gpt.py --num-layers 32 --bf16 --tensor-model-parallel-size $TP",
+        "python run_recipe.py --recipe r model.tensor_model_parallel_size=$TP",
+    ],
+)
+def test_a_file_with_a_degree_that_is_not_known_is_not_priced(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    result = check_file(str(path), Request(model="llama3-8b", cluster="2xdgx-h100"))
+    (found,) = [each for each in result.findings if each.rule == "job.left_open"]
+    assert (found.line, found.severity) == (1, "warning")
+    assert "not known from the file" in found.message
+    assert result.figures is None
