@@ -59,6 +59,7 @@ OF_DATA = Language(
         ast.Not: operator.not_,
         ast.Add: operator.add,
         ast.Sub: operator.sub,
+        ast.USub: operator.neg,
         ast.Mult: operator.mul,
         ast.FloorDiv: operator.floordiv,
         ast.Mod: operator.mod,

@@ -213,7 +213,12 @@ class YamlEditor(Editor):
 
     def written(self, value: object, indent: str | None = None) -> str:  # noqa: ARG002 - JSON's
         """A value on one line."""
-        dumped: str = yaml.safe_dump([value], default_flow_style=True, width=10**9, sort_keys=False)
+        dumped: str = yaml.safe_dump(
+            [value],
+            default_flow_style=True,
+            width=10**9,
+            sort_keys=False,
+        )
         return dumped.strip()[1:-1]
 
     def opened(self, pair: Pair | None, above: Path, path: Path, value: object) -> Splice:

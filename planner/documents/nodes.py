@@ -83,7 +83,11 @@ class _Composer:
     num_nodes: int = 0
 
     def refuse(self, event: Event, message: str) -> InputError:
-        return InputError.single(self.where, f"line {event.start_mark.line + 1}", message)
+        return InputError.single(
+            self.where,
+            f"line {event.start_mark.line + 1}",
+            message,
+        )
 
     def document(self) -> Node | None:
         """The root; None of a text without a node."""
@@ -220,7 +224,11 @@ class _Parser:
         rest = self.text[self.at : self.at + 12]
         given = repr(rest) if rest else "the end"
         line = f"line {self.node().line}"
-        raise InputError.single(self.where, line, f"not JSON: {message}; given {given}")
+        raise InputError.single(
+            self.where,
+            line,
+            f"not JSON: {message}; given {given}",
+        )
 
     def skip(self) -> None:
         """Pass over white space and comments."""

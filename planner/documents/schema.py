@@ -18,7 +18,11 @@ _NAMES = {
     "array": "a list in brackets",
     "object": "an object in braces",
 }
-_BOUNDS = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}
+_BOUNDS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,11 @@ class _Walk:
             items: dict[str | int, Entry] = {}
             for at, item in enumerate(target.items):
                 items[at] = self.visit(item, (*path, at), item.line)
-            return Entry(value=[each.value for each in items.values()], line=line, inner=items)
+            return Entry(
+                value=[each.value for each in items.values()],
+                line=line,
+                inner=items,
+            )
         return Entry(value=target.value, line=line)
 
     def _mapping(self, node: Node, path: Path) -> dict[str | int, Entry]:
@@ -144,7 +148,12 @@ def _tree(where: str, root: Node | None) -> Tree:
     if root:
         top = walk.visit(root, (), root.line)
     entries = dict(_entries(top, ()))
-    return Tree(value=top.value, entries=entries, duplicates=tuple(walk.duplicates), root=root)
+    return Tree(
+        value=top.value,
+        entries=entries,
+        duplicates=tuple(walk.duplicates),
+        root=root,
+    )
 
 
 def parsed_object(where: str, text: str) -> Tree:
@@ -171,7 +180,11 @@ def load_yaml(path: str | FilePath) -> dict[str, Any]:
     for key, _ in found.root.resolved.pairs if found.root else ():
         if not isinstance(key.resolved.value, str):
             given = repr(key.resolved.value)
-            raise InputError.single(where, given, "keys must be words, quote it if it is one")
+            raise InputError.single(
+                where,
+                given,
+                "keys must be words, quote it if it is one",
+            )
     return _mapping(where, found, "a mapping")
 
 

@@ -37,7 +37,11 @@ _BESIDE = {
     "modules_to_save": {"embedding": "embed_tokens", "head": "lm_head"},
 }
 _OF_MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
-_NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+_NF4 = {
+    "load_in_4bit": True,
+    "bnb_4bit_quant_type": "nf4",
+    "bnb_4bit_use_double_quant": True,
+}
 
 
 def unnamed_targets(context: Context) -> Iterator[str]:
@@ -132,7 +136,11 @@ def read_adapters(source: SourceText) -> Training:
     if problems:
         raise InputError(problems)
     targets = {target for found, _ in read.values() for target in found}
-    return Training(mode="qlora" if small else "lora", rank=rank or 0, targets=in_order(targets))
+    return Training(
+        mode="qlora" if small else "lora",
+        rank=rank or 0,
+        targets=in_order(targets),
+    )
 
 
 def _targets(

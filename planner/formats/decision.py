@@ -89,7 +89,11 @@ def stated(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
 
 def switched(name: str, key: str, value: object) -> Of:
     """A decision that a flag makes where it is on."""
-    return derived(name, key, lambda settings: value if flag(settings, key) else None)
+    return derived(
+        name,
+        key,
+        lambda settings: value if flag(settings, key) else None,
+    )
 
 
 def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:

@@ -329,7 +329,12 @@ class Format:
         self._refuse(context)
         return self.emit(context, strategy)
 
-    def written_into(self, source: SourceText, context: Context, strategy: Strategy) -> SourceText:
+    def written_into(
+        self,
+        source: SourceText,
+        context: Context,
+        strategy: Strategy,
+    ) -> SourceText:
         """``write_into``, after what ``refused`` says; raises ExpressError."""
         self._refuse(context)
         made = self.write_into(source, context, strategy)

@@ -32,7 +32,11 @@ def load_format(name: str) -> Format:
     """Return a format by name; InputError where there is none."""
     if name not in format_names():
         allowed = ", ".join(format_names())
-        raise InputError.single("command line", name, f"unknown format; allowed are {allowed}")
+        raise InputError.single(
+            "command line",
+            name,
+            f"unknown format; allowed are {allowed}",
+        )
     if name in tool_names() and name not in _MODULES:
         from planner.formats.trainer.format import front_end
 

@@ -4,7 +4,7 @@ Below them how the rules of a format are declared: a function each, with its sou
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, partialmethod, wraps
 from itertools import islice
@@ -155,14 +155,19 @@ class ConfigView:
     unresolved: set[str] = field(default_factory=set)
     """Keys that were asked for whose value the file leaves open; what rests on it is not said."""
 
-    @property
-    def named(self) -> "Named":
-        """What conditions ask, by name."""
-        return Named(self)
-
     def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-        """The value that conditions name so, ``has_`` before it: if it is given."""
-        raise NotImplementedError(name)
+        """The value of a key that conditions name so, with ``__`` for its points.
+
+        ``has_`` before it: if it is given; ``model__``: a size of the model.
+        """
+        key = name.removeprefix("has_").replace("__", ".")
+        if name.startswith("has_"):
+            return key in self.settings
+        return self.decided(key) if key.startswith("model.") else self[key]
+
+    def decided(self, name: str) -> int:
+        """A number that the file or the model decides; 0: not known."""
+        return as_whole(self.world.decisions.get(name)) or 0
 
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - whatever the file holds
         """The value of a key, None where it is not there."""
@@ -195,18 +200,34 @@ class ConfigView:
 
 
 class Named(dict[str, Any]):
-    """Attributes of a view, else its settings, each asked for once it is needed."""
+    """What conditions ask of a file about a key: attributes of its view, else its settings."""
 
-    def __init__(self, file: ConfigView) -> None:
-        super().__init__()
+    def __init__(self, file: ConfigView, key: str = "") -> None:
+        super().__init__(
+            key=key,
+            given=file[key],
+            is_given=key in file.settings,
+        )
         self.file = file
 
     def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-        """The attribute or setting."""
+        """The attribute or setting, asked for once it is needed."""
         is_own = name in dir(self.file)
         return getattr(self.file, name) if is_own else self.file.setting(name)
 
 
+# Conditions of data files have words for the kinds of values.
+OF_RULES = replace(
+    OF_DATA,
+    functions={
+        "flag": as_flag,
+        "whole": as_whole,
+        "number": as_number,
+        "lower": lambda value: str(value).lower(),
+        "text": lambda value: value if isinstance(value, str) else None,
+        "str": str,
+    },
+)
 View = TypeVar("View", bound=ConfigView)
 Check: TypeAlias = Callable[[View], Violations | Refused | Iterable[str] | bool]
 
@@ -288,18 +309,20 @@ class Rules(list[FormatRule], Generic[View]):
     unenforced = partialmethod(__call__, enforced=False)
 
     def add_table(self, table: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add the rules of a data file: what is wrong, by conditions on names of ``View.named``."""
+        """Add the rules of a data file: what is wrong with a key, or some, by conditions."""
         for name, entry in table.items():
             found = {text: parsed(condition) for text, condition in entry["wrong"].items()}
-            rest = {key: value for key, value in entry.items() if key != "wrong"}
-            self(
-                name=name,
-                when=partial(_broken, found),
-                **{"holds": next(iter(found)), **rest},
-            )
+            rest = {"holds": next(iter(found)), **entry}
+            keys = rest.pop("keys", [rest.pop("key", "")])
+            del rest["wrong"]
+            self(name=name, when=partial(_broken, found, keys), **rest)
 
 
-def _broken(conditions: Mapping[str, ast.expr], file: ConfigView) -> Refused:
-    """What is wrong by the conditions that hold of a file."""
-    texts = [text for text, tree in conditions.items() if computed(tree, file.named, OF_DATA)]
-    return {text.format_map(file.named): True for text in texts}
+def _broken(
+    conditions: Mapping[str, ast.expr], keys: Sequence[str], file: ConfigView
+) -> Violations:
+    """What is wrong by the conditions that hold of a file, key by key."""
+    for names in (Named(file, key) for key in keys):
+        for text, tree in conditions.items():
+            if computed(tree, names, OF_RULES):
+                yield names["key"], text.format_map(names)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
@@ -69,10 +71,15 @@ class AccelerateView(ConfigView):
         """ZeRO stage of DeepSpeed's section."""
         return self.whole(STAGE, 2)
 
-    def device(self, key: str) -> str:
-        """Device to which DeepSpeed's section moves states; a file that it names says it itself."""
-        is_own = self.kind == "DEEPSPEED" and FILE not in self.settings
-        return self.word(key, "none").lower() if is_own else "none"
+    @property
+    def says_devices(self) -> bool:
+        """DeepSpeed's section moves states; a file that it names says it itself."""
+        return self.kind == "DEEPSPEED" and FILE not in self.settings
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables that the launch script sets."""
+        return self.world.environment
 
     @property
     def processes(self) -> int:
@@ -93,6 +100,15 @@ class AccelerateView(ConfigView):
     def sizes(self) -> dict[str, int]:
         """Sizes of the mesh, 1 where the file gives none."""
         return {name: self.whole(size_key(name)) for name in SIZES}
+
+    @property
+    def mesh_size(self) -> int:
+        """Processes of the mesh."""
+        return prod(max(size, 0) for size in self.sizes.values())
+
+    def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """The size of the mesh that has this name, else a key's value."""
+        return self.sizes[name] if name in SIZES else super().setting(name)
 
 
 def of_another_model(file: ConfigView, key: str) -> Refused:

@@ -47,7 +47,12 @@ from planner.spec.strategy import Strategy
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 _NOT_FSDP1 = dict.fromkeys(("tp", "cp", "dp_replicate"), "FSDP1 has no mesh; fsdp_version 2 has")
-_FSDP1_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3}
+_FSDP1_STAGES = {
+    "FULL_SHARD": 3,
+    "SHARD_GRAD_OP": 2,
+    "NO_SHARD": 0,
+    "HYBRID_SHARD": 3,
+}
 _FSDP1_STAGES |= {"HYBRID_SHARD_ZERO2": 2, "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}
 
 
@@ -131,7 +136,12 @@ def of_mesh(settings: Settings) -> Decided:
     is_ulysses = sizes["sp"] > 1
     outside = sizes["sp"] * sizes["tp"]
     split = "sp" if is_ulysses else "cp"
-    degrees = {"tp": "tp", "dp_replicate": "dp_replicate", "cp": split, "_ulysses": "sp"}
+    degrees = {
+        "tp": "tp",
+        "dp_replicate": "dp_replicate",
+        "cp": split,
+        "_ulysses": "sp",
+    }
     for name, key in degrees.items():
         if sizes[key] != 1:
             yield name, keys.size_key(key), sizes[key]

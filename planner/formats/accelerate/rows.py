@@ -170,10 +170,22 @@ def steps_row(key: str, *elsewhere: str) -> KeyMapping:
 def stage_row(key: str, of: Of, cannot: Cannot) -> KeyMapping:
     """DeepSpeed's stage."""
     why = "zero_stage {s.zero_stage}"
-    return of_key("zero_stage", key, lambda _, s: s.zero_stage, why, of=of, cannot=cannot)
+    return of_key(
+        "zero_stage",
+        key,
+        lambda _, s: s.zero_stage,
+        why,
+        of=of,
+        cannot=cannot,
+    )
 
 
-def devices_row(optimizer: str, parameters: str, stage_key: str, usual: int) -> KeyMapping:
+def devices_row(
+    optimizer: str,
+    parameters: str,
+    stage_key: str,
+    usual: int,
+) -> KeyMapping:
     """Return DeepSpeed's offload row; it has no effect on what the ZeRO stage does not shard."""
 
     def of(settings: Settings) -> Decided:
@@ -205,7 +217,11 @@ def beside(key: str, value: Callable[[Context, Strategy], object], why: str) -> 
 
 def wrap_row(key: str) -> KeyMapping:
     """FSDP's units: without it the model is one."""
-    return beside(key, lambda *_: "TRANSFORMER_BASED_WRAP", "one unit per transformer block")
+    return beside(
+        key,
+        lambda *_: "TRANSFORMER_BASED_WRAP",
+        "one unit per transformer block",
+    )
 
 
 def others(sections: Sequence[Section], lines: Iterable[KeyValue]) -> KeyMapping:

@@ -258,7 +258,12 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
         return None
     words: dict[str, Located] = {}
     dests = {option.name: dest for dest, option in options_by_dest().items()}
-    dtypes = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+    dtypes = {
+        "float32": "fp32",
+        "bfloat16": "bf16",
+        "float16": "fp16",
+        "uint8": "fp8",
+    }
     for key, place in given.items():
         # Fields of these groups have the names of Megatron's arguments.
         is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
@@ -370,7 +375,13 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         others += mapping.packing(context, strategy)
     texts |= {key: text for key, text, _ in others}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
-    return edited(source, overrides_in, wanted, strategy.num_gpus, mapping.OPTIONS)
+    return edited(
+        source,
+        overrides_in,
+        wanted,
+        strategy.num_gpus,
+        mapping.OPTIONS,
+    )
 
 
 # Rules of Megatron-LM whose options overrides have.

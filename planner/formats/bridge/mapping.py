@@ -154,7 +154,11 @@ def is_known(key: str) -> bool:
 
 def spelled(text: str) -> str:
     """A text about Megatron's options in Bridge's keys, where it has one."""
-    return re.sub(r"--[a-z0-9-]+", lambda found: _KEYS.get(found[0], found[0]), text)
+    return re.sub(
+        r"--[a-z0-9-]+",
+        lambda found: _KEYS.get(found[0], found[0]),
+        text,
+    )
 
 
 def switch(text: str) -> bool:
@@ -311,7 +315,11 @@ def problems(context: Context) -> Iterator[str]:
     yield from unbuilt(context)
     yield from optimizer_problems(context)
     yield from _unnamed(context)
-    yield from wrong_profile(context, ("nanotron", "llm.c", "classic", "zero-bubble"), TITLE)
+    yield from wrong_profile(
+        context,
+        ("nanotron", "llm.c", "classic", "zero-bubble"),
+        TITLE,
+    )
 
 
 def _unnamed(context: Context) -> Iterator[str]:

@@ -189,7 +189,12 @@ def _to_stage(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         size = elements, "elements per message, as the plan assumes"
         assumed |= {"reduce_bucket_size": size, "allgather_bucket_size": size}
     for name, (value, why) in assumed.items():
-        yield KeyValue(key=f"{keys.ZERO}.{name}", value=value, why=why, is_assumed=True)
+        yield KeyValue(
+            key=f"{keys.ZERO}.{name}",
+            value=value,
+            why=why,
+            is_assumed=True,
+        )
 
 
 def _of_stage(settings: Settings) -> Decided:
@@ -212,12 +217,26 @@ def _to_offload(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
         if where == "none":
             continue
         key = f"{keys.ZERO}.{section}"
-        yield KeyValue(key=f"{key}.device", value=where, why=f"{state} do not fit into HBM beside")
+        yield KeyValue(
+            key=f"{key}.device",
+            value=where,
+            why=f"{state} do not fit into HBM beside",
+        )
         if where == "nvme":
             why = "change it to where the nodes mount their NVMe drives"
-            yield KeyValue(key=f"{key}.nvme_path", value="/local_nvme", why=why, is_default=True)
+            yield KeyValue(
+                key=f"{key}.nvme_path",
+                value="/local_nvme",
+                why=why,
+                is_default=True,
+            )
         why = "transfers at the link's rate"
-        yield KeyValue(key=f"{key}.pin_memory", value=True, why=why, is_assumed=True)
+        yield KeyValue(
+            key=f"{key}.pin_memory",
+            value=True,
+            why=why,
+            is_assumed=True,
+        )
         if state == "optimizer" and strategy.offload_percent < 100:
             share = strategy.offload_percent / 100
             why = "share of the states that goes, the rest stays in HBM"

@@ -16,9 +16,10 @@ from planner.documents.tree import keys_at_top, parsed_object
 from planner.errors import ExpressError, alike, did_you_mean
 from planner.formats.adapters import liger_lines
 from planner.formats.decision import changes, decided_in, explained, lines_of, reasons, refuse
-from planner.formats.deepspeed import keys, rules_batch, rules_layout
+from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.decisions import TABLE, problems
 from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
+from planner.formats.deepspeed.rules import rule
 from planner.formats.format import (
     Emitted,
     ExplainedKey,
@@ -73,8 +74,8 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
         if path[0] == "bfloat16" and ("bf16",) not in tree.members:
             key = ".".join(("bf16", *path[1:]))
         settings[key] = places[path]
-    says, rule = "stands twice, first on line {first}; DeepSpeed refuses that", "duplicate_key"
-    findings = [*repeated_keys(f"deepspeed.{rule}", source.path, tree.duplicates, says)]
+    says, name = "stands twice, first on line {first}; DeepSpeed refuses that", "duplicate_key"
+    findings = [*repeated_keys(f"deepspeed.{name}", source.path, tree.duplicates, says)]
     findings += _wrong(source.path, tree.value, places)
     if not fills_auto:
         findings += _left_open(source.path, places)
@@ -111,7 +112,13 @@ def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterato
     if foreign:
         names = listed([path[0] for path in foreign])
         message = f"{names}: ignored by DeepSpeed; sound where the script reads it"
-        yield finding_at("deepspeed.unknown_key", where, places[foreign[0]], message, "warning")
+        yield finding_at(
+            "deepspeed.unknown_key",
+            where,
+            places[foreign[0]],
+            message,
+            "warning",
+        )
 
 
 def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
@@ -192,9 +199,9 @@ def read_hostfile(source: SourceText) -> Hosts:
             "rest": f"ignored by the launcher; given {rest[:60]!r} behind the slots" * is_rest,
         }
         place = Located(key=host, line=number)
-        for rule, message in wrong.items():
-            severity: Severity = "warning" if rule == "rest" else "error"
-            name = f"deepspeed.hostfile_{rule}"
+        for kind, message in wrong.items():
+            severity: Severity = "warning" if kind == "rest" else "error"
+            name = f"deepspeed.hostfile_{kind}"
             if message:
                 findings.append(finding_at(name, source.path, place, message, severity))
         if found:
@@ -316,7 +323,7 @@ FORMAT = Format(
     emit=emit,
     recognise=recognise,
     read=read,
-    rules=(*rules_batch.rule, *rules_layout.rule),
+    rules=tuple(rule),
     write_into=write_into,
     hosts=hosts,
     problems=problems,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
@@ -22,7 +21,6 @@ RATIO = f"{ZERO}.offload_optimizer.ratio"
 OLD_SWITCHES = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_param"}
 TP, PP, SP = "tensor_parallel.autotp_size", "pipeline.stages", "sequence_parallel_size"
 PASSES = "compile.passes"
-TP_SIZES = ("tensor_parallel.tp.tp_size", "tensor_parallel.tensor_parallel.tp_size")
 EP_ON, EP = "expert_parallel.enabled", "expert_parallel.autoep_size"
 SCRIPT_TP, LENGTH = f"{SCRIPT}.tensor_parallel_size", f"{SCRIPT}.sequence_length"
 LAYERS = f"{SCRIPT}.layers_per_stage"
@@ -81,13 +79,10 @@ class DeepspeedView(ConfigView):
     autoep = Degree(EP)
     secondary = Degree(HPZ)
 
-    def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-        """What file or model decide, else the value of a key, with ``__`` for its points."""
-        key = name.removeprefix("has_").replace("__", ".")
-        if name.startswith("has_"):
-            return key in self.settings
-        is_decided = key == "seq_len" or key.startswith("model.")
-        return self.decided(key) if is_decided else self[key]
+    @property
+    def seq_len(self) -> int:
+        """Tokens of a sequence, as file or model decide; 0: not known."""
+        return self.decided("seq_len")
 
     @property
     def autosp(self) -> bool:
@@ -152,10 +147,6 @@ class DeepspeedView(ConfigView):
     def kv_heads(self) -> int:
         """Key and value heads of the model; 0: not known."""
         return self.decided("model.num_kv_heads") or self.decided("model.num_heads")
-
-    def decided(self, name: str) -> int:
-        """A number that the file or the model decides; 0: not known."""
-        return as_whole(self.world.decisions.get(name)) or 0
 
 
 def is_for_trainer(key: str, value: object) -> bool:

@@ -220,13 +220,21 @@ def read(source: SourceText) -> ParsedConfig:
     known = load_options()
     own = [each for each in options if each.name in known]
     branches = () if arguments.is_list else branch_places(source.text)
-    reader.take(own, lambda each: typed(known[each.name], each.texts), branches)
+    reader.take(
+        own,
+        lambda each: typed(known[each.name], each.texts),
+        branches,
+    )
     known_words = (each for each in strange if not each.word.unknown)
     for _, found in groupby(known_words, key=lambda each: lines.at(each.word.start)):
         first, *more = found
         shown = " ".join(each.name for each in (first, *more))[:80]
         text = f"words that belong to no option: {shown}" if more else ""
-        reader.report(first, "unknown_key", text or "a word that belongs to no option")
+        reader.report(
+            first,
+            "unknown_key",
+            text or "a word that belongs to no option",
+        )
     others = [each for each in (*options, *strange) if each.name not in known]
     hidden = [each for each in others if each.word.unknown]
     reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)

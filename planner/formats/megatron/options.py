@@ -404,7 +404,13 @@ def words_of(option: str, value: object) -> list[str]:
     return [option, *words]
 
 
-def row(named: str, options: str, to: To, of: Of, cannot: Cannot = nothing) -> KeyMapping:
+def row(
+    named: str,
+    options: str,
+    to: To,
+    of: Of,
+    cannot: Cannot = nothing,
+) -> KeyMapping:
     """The row of decisions that share several options."""
     return KeyMapping(
         names=tuple(named.split()),

@@ -176,9 +176,19 @@ def _of_offload(settings: Settings) -> Decided:
 
 
 def _of_precision(settings: Settings) -> Decided:
-    recipes = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8_block", "mxfp8": "mxfp8"}
+    recipes = {
+        "tensorwise": "fp8",
+        "delayed": "fp8",
+        "blockwise": "fp8_block",
+        "mxfp8": "mxfp8",
+    }
     recipe = recipes.get(word(settings, "--fp8-recipe"), "")
-    named = {"--fp4-format": "fp4", "--fp8-format": recipe, "--bf16": "bf16", "--fp16": "fp16"}
+    named = {
+        "--fp4-format": "fp4",
+        "--fp8-format": recipe,
+        "--bf16": "bf16",
+        "--fp16": "fp16",
+    }
     key = next((option for option in named if given(settings, option)), "")
     if named.get(key):
         yield "precision", key, named[key]
@@ -389,7 +399,10 @@ def _of_mixtures(settings: Settings) -> Iterable[Setting]:
         *names(settings, "--cuda-graph-modules"),
         *names(settings, "--cuda-graph-scope"),
     ]
-    return runtime_settings(graphs=graphs if kind != "none" else (), dispatcher=dispatcher)
+    return runtime_settings(
+        graphs=graphs if kind != "none" else (),
+        dispatcher=dispatcher,
+    )
 
 
 def _state_types(settings: Settings) -> Iterator[Setting]:

@@ -76,7 +76,15 @@ def edited(
         edits: dict[Splice, None] = {}
         try:
             for command, entries in before:
-                edit = _Edits(source.text, command, entries, wanted, last, uses_origin, spelled)
+                edit = _Edits(
+                    source.text,
+                    command,
+                    entries,
+                    wanted,
+                    last,
+                    uses_origin,
+                    spelled,
+                )
                 own = [*processes_edit(source, command.launcher, num_gpus), *edit.all()]
                 # A variable that makes two options stays: each is written where it is used.
                 if len(set(own)) < len(own):

@@ -37,7 +37,12 @@ GAP = Char(" ", (0, 0), (0, 0))
 # How a text is quoted decides which backslashes count and whether blanks part words. Behind the
 # equals sign of an assignment nothing is parted, though nothing is quoted.
 _BARE, _ASSIGNED = "", "="
-_QUOTES = {"string": '"', "translated_string": '"', "raw_string": "'", "ansi_c_string": "'"}
+_QUOTES = {
+    "string": '"',
+    "translated_string": '"',
+    "raw_string": "'",
+    "ansi_c_string": "'",
+}
 _ESCAPED_IN = {'"': '"\\$`', "<<": "\\$`"}
 _LITERAL = re.compile(rf"\\(?P<escaped>\r?\n|.|$)|(?P<open>{PLACEHOLDER})|[^\\<]+|<", re.DOTALL)
 _BLANK = re.compile(r"(?:\s|\\\r?\n)*")
@@ -183,7 +188,14 @@ class Expander:
             else:
                 yield from self.source[first:last]
 
-    def _made(self, text: str, start: int, end: int, *, is_known: bool = True) -> Iterator[Char]:
+    def _made(
+        self,
+        text: str,
+        start: int,
+        end: int,
+        *,
+        is_known: bool = True,
+    ) -> Iterator[Char]:
         """Return the characters of a text that replaces what is written in a place."""
         place = self._place(start, end)
         return (Char(each, place, place, is_known) for each in text or [""])

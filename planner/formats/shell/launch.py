@@ -68,7 +68,12 @@ def processes(settings: Mapping[str, Located]) -> Located | None:
         return next((each for each in found if each.value), None)
 
     is_slurm = NPROC_PER_NODE not in settings
-    per_node = first(NPROC_PER_NODE, "--gpus-per-node", "--gres", "--ntasks-per-node")
+    per_node = first(
+        NPROC_PER_NODE,
+        "--gpus-per-node",
+        "--gres",
+        "--ntasks-per-node",
+    )
     names_nodes = NNODES in settings or (is_slurm and "--nodes" in settings)
     nodes = first(NNODES, "--nodes")
     total = first("--gpus", "--ntasks") if is_slurm else None
@@ -292,7 +297,12 @@ class WordsReader:
                 if is_in_turn:
                     severity = "note"
                     says = "given in two branches; this one is checked, the other"
-                self.report(entry, "duplicate_key", f"{says} is in line {line}", severity)
+                self.report(
+                    entry,
+                    "duplicate_key",
+                    f"{says} is in line {line}",
+                    severity,
+                )
             before[entry.name] = entry
             found, is_open = None, bool(entry.unknown)
             try:
@@ -323,5 +333,9 @@ class WordsReader:
         """Return the settings of the launcher's words; report the first that is not known."""
         for word, hint in unknown_options(command.launcher):
             message = f"torchrun has no such option; {hint}".removesuffix("; ")
-            self.report(Entry(name=word.text.partition("=")[0], word=word), "unknown_key", message)
+            self.report(
+                Entry(name=word.text.partition("=")[0], word=word),
+                "unknown_key",
+                message,
+            )
         return launcher_settings(command.launcher, self.lines)

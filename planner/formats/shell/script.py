@@ -243,7 +243,11 @@ class Script(Expander):
         words = tuple(word for each in pieces for word in self.words(each))
         if words:
             _, end = self.span(pieces[-1])
-            self._start(words, own, None if self.num_shells or self.in_function else end)
+            self._start(
+                words,
+                own,
+                None if self.num_shells or self.in_function else end,
+            )
         heredocs = [each for each in node.children if each.type == "heredoc_redirect"]
         for here in heredocs:
             self._heredoc(node, here)
@@ -275,7 +279,12 @@ class Script(Expander):
                 text = self.source[slice(*self.span(body))]
             self._hand_on(text, {}, words)
 
-    def _start(self, words: tuple[Word, ...], own: dict[str, Word], end: int | None) -> None:
+    def _start(
+        self,
+        words: tuple[Word, ...],
+        own: dict[str, Word],
+        end: int | None,
+    ) -> None:
         name = words[0].text
         if name in ("read", "mapfile", "readarray", "getopts", "let"):
             # What these set variables to nobody knows.

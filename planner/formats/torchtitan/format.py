@@ -244,7 +244,11 @@ def _written_into_old(source: SourceText, context: Context, strategy: Strategy) 
     }
     # Of the rest, software among it, today's words may not hold.
     rows = tuple(row for row in TABLE if differ.intersection(row.names))
-    wanted = changes(rows, keys.filled(reading.settings), lines_of(rows, context, strategy))
+    wanted = changes(
+        rows,
+        keys.filled(reading.settings),
+        lines_of(rows, context, strategy),
+    )
     lines = source.text.splitlines(keepends=True)
     local = decided(reading.settings, keys.LOCAL_BATCH, 0)
     for key, value in wanted.items():
@@ -253,7 +257,12 @@ def _written_into_old(source: SourceText, context: Context, strategy: Strategy) 
             lines[at] = ""
         elif at >= 0:
             spelled = rf"\g<1>{json.dumps(value)}"
-            lines[at] = re.sub(r"""(=\s*)("[^"]*"|'[^']*'|[^\s#]+)""", spelled, lines[at], count=1)
+            lines[at] = re.sub(
+                r"""(=\s*)("[^"]*"|'[^']*'|[^\s#]+)""",
+                spelled,
+                lines[at],
+                count=1,
+            )
         elif key == keys.GLOBAL_BATCH and local.key.endswith("local_batch_size"):
             # Both came with the same release; those before accumulate no gradients.
             lines[local.line - 1] += f"global_batch_size = {value}\n"

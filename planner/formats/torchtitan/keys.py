@@ -230,7 +230,12 @@ def num_parts(
     return pp if schedule in SINGLE else 2 * pp
 
 
-def default_counts(num_layers: int, parts: int, first: int, last: int) -> list[int] | None:
+def default_counts(
+    num_layers: int,
+    parts: int,
+    first: int,
+    last: int,
+) -> list[int] | None:
     """Layers of every part where they are not listed; None where torchtitan refuses them.
 
     The embedding weighs as much as ``first`` layers, the head as ``last``.
@@ -271,16 +276,22 @@ class TorchtitanView(ConfigView):
 
     tp, pp, cp, ep = Degree("tp"), Degree("pp"), Degree("cp"), Degree("ep")
     dp_replicate = Degree("dp_replicate")
+    schedules = ", ".join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))
 
     def spelled(self, key: str) -> str:
         """An option as the file spells it."""
         return super().spelled(key) if key in self.settings else f"--{key}"
 
-    def model(self, name: str) -> int:
-        """A size of the model by the name in ModelSpec; 0 where it is not known."""
-        own = self.config.model
-        found = self.world.decisions.get(f"model.{name}") or own.get(name)
-        return int(found or own.get(f"moe.{name}") or 0)
+    def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """What the config has under a name, else a key's value."""
+        facts = vars(self.config)
+        return facts[name] if name in facts else super().setting(name)
+
+    def decided(self, name: str) -> int:
+        """A size of the model as the world or the config has it; 0: not known."""
+        own, size = self.config.model, name.removeprefix("model.")
+        found = self.world.decisions.get(name) or own.get(size)
+        return int(found or own.get(f"moe.{size}") or 0)
 
     @property
     def config(self) -> Config:
@@ -306,6 +317,17 @@ class TorchtitanView(ConfigView):
         return self.shards * self.cp * self.tp
 
     @property
+    def sequence_pieces(self) -> int:
+        """Pieces that a sequence is cut into."""
+        tp = self.tp if self[SEQUENCE_PARALLEL] else 1
+        return tp * (2 * self.cp if self.cp > 1 else 1)
+
+    @property
+    def replicas_batch(self) -> int:
+        """Sequences of one step of all replicas."""
+        return int(self[LOCAL_BATCH]) * self.dp_replicate * self.shards
+
+    @property
     def compiles_blocks(self) -> bool:
         """True if torch.compile compiles the blocks."""
         return bool(self["compile.enable"]) and "model" in self["compile.components"]
@@ -319,13 +341,18 @@ class TorchtitanView(ConfigView):
     def parts(self) -> int:
         """Model parts that are listed, or that torchtitan makes; 0: not known."""
         listed, per_part = self[PARTS], self[LAYERS]
-        layers = self.model("num_layers")
+        layers = self.decided("model.num_layers")
         if listed is not None:
             return len(listed)
         if per_part is not None and (per_part < 1 or not layers):
             return 0
         ends = self[FIRST_LESS], self[LAST_LESS]
         return num_parts(layers, self.pp, self.schedule, per_part, *ends)
+
+    @property
+    def parts_per_rank(self) -> int:
+        """Model parts of every rank; 0 where they do not divide."""
+        return 0 if self.parts % self.pp else self.parts // self.pp
 
     @property
     def decides_parts(self) -> str:
@@ -337,3 +364,8 @@ class TorchtitanView(ConfigView):
         """Micro-batches of one step of the pipeline; 0 if the batch is not divided."""
         size, local = self[MICRO_BATCH], self[LOCAL_BATCH]
         return int(local // size) if size > 0 and local % size == 0 else 0
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of an interleaved schedule."""
+        return max(1, self.micro_batches // self.pp)

@@ -59,7 +59,11 @@ def _batch_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     if strategy.pp > 1:
         local, why = local * number, f"{number} micro-batches for the pipeline"
     yield KeyValue(key=option.LOCAL_BATCH, value=local, why=why)
-    yield KeyValue(key=option.GLOBAL_BATCH, value=total, why="sequences per iteration")
+    yield KeyValue(
+        key=option.GLOBAL_BATCH,
+        value=total,
+        why="sequences per iteration",
+    )
 
 
 def _of_batch(settings: Settings) -> Decided:
@@ -173,7 +177,12 @@ def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> 
 def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
     why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
     is_free = strategy.pp == 1 and strategy.ep == 1
-    yield KeyValue(key=option.CUDA_GRAPHS, value=True, why=why, is_assumed=is_free)
+    yield KeyValue(
+        key=option.CUDA_GRAPHS,
+        value=True,
+        why=why,
+        is_assumed=is_free,
+    )
     if strategy.pp > 1:
         layers = ", ".join(map(str, strategy.layers_per_stage))
         is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1

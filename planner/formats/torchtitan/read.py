@@ -136,7 +136,11 @@ def read(source: SourceText) -> ParsedConfig:
     if is_old(source.text):
         return read_old(source)
     (found, entries), _ = entries_in(source)
-    refuse_old(source.path, found.words, found.environment if _is_wrapped(found) else {})
+    refuse_old(
+        source.path,
+        found.words,
+        found.environment if _is_wrapped(found) else {},
+    )
     reader = WordsReader(format=keys.NAME, source=source, keeps_open=False)
     known = [each for each in entries if _is_known(reader, each)]
     reader.take(known, _value)
@@ -146,7 +150,11 @@ def read(source: SourceText) -> ParsedConfig:
             reader.report(entry, "misplaced_option", message)
     for stray in strays(found.words, entries):
         if not stray.unknown:
-            reader.report(Entry(name=stray.text, word=stray), "bad_value", "belongs to no option")
+            reader.report(
+                Entry(name=stray.text, word=stray),
+                "bad_value",
+                "belongs to no option",
+            )
     _take_variables(reader, found)
     if entries or found.program:
         _report_config(reader)
@@ -282,7 +290,11 @@ def refuse_old(path: str, words: Sequence[Word], environment: Mapping[str, Word]
     if names_one or "CONFIG_FILE" in environment:
         number = launch.number_of(environment["NGPU"].text) if "NGPU" in environment else None
         of_job = f", with --gpus {number} for NGPU" if number else ""
-        raise InputError.single(path, "file", f"{OLD}; check the TOML file itself{of_job}")
+        raise InputError.single(
+            path,
+            "file",
+            f"{OLD}; check the TOML file itself{of_job}",
+        )
 
 
 def read_old(source: SourceText) -> ParsedConfig:

@@ -64,7 +64,11 @@ def with_values(source: SourceText, values: Mapping[tuple[str, ...], Any]) -> st
 
 def names_in(source: SourceText) -> set[str]:
     """Keys at the top of JSON or YAML; none where it cannot be read."""
-    return keys_at_top(source.path, source.text, parsed_json if is_json(source) else parsed_yaml)
+    return keys_at_top(
+        source.path,
+        source.text,
+        parsed_json if is_json(source) else parsed_yaml,
+    )
 
 
 def as_number(value: object) -> object:
@@ -95,7 +99,11 @@ def content_of(source: SourceText, tool: FrontEnd) -> Content:
     else:
         tree = parsed_yaml(source.path, source.text)
         if not isinstance(tree.value, dict):
-            raise InputError.single(source.path, "line 1", "keys with values are needed")
+            raise InputError.single(
+                source.path,
+                "line 1",
+                "keys with values are needed",
+            )
     places: dict[str, Located] = {}
     for path, entry in tree.members.items():
         value = entry.value if is_json(source) else as_number(entry.value)
@@ -105,7 +113,12 @@ def content_of(source: SourceText, tool: FrontEnd) -> Content:
     says = "given twice, which is refused" if severity == "error" else _TWICE
     if tool.is_own:
         severity, says = "error", f"given twice, first in line {{first}}; {_LAST}"
-    twice = repeated_keys(f"{tool.name}.duplicate_key", source.path, tree.duplicates, says)
+    twice = repeated_keys(
+        f"{tool.name}.duplicate_key",
+        source.path,
+        tree.duplicates,
+        says,
+    )
     findings = [replace(each, severity=severity) for each in twice]
     if tool.is_own and is_json(source):
         findings += _no_plain_json(source)
@@ -249,7 +262,11 @@ def _processes(
         name, number = VISIBLE, int(len(devices) == 1)
     if not number:
         return None
-    return Located(value=number, key=name, line=lines.at(environment[name].start))
+    return Located(
+        value=number,
+        key=name,
+        line=lines.at(environment[name].start),
+    )
 
 
 def source_named(source: SourceText, name: Located) -> SourceText:

@@ -101,7 +101,11 @@ def recognise(source: SourceText, tool: FrontEnd) -> bool:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
-    lines = lines_of(section_for(context, strategy, SECTIONS).table, context, strategy)
+    lines = lines_of(
+        section_for(context, strategy, SECTIONS).table,
+        context,
+        strategy,
+    )
     environment = mesh_variables(context, strategy)
     documents, length = context.job.documents, context.job.seq_len
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
@@ -252,7 +256,11 @@ def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) 
     if section is None:
         return {}
     rows = [row for row in section.table if {*row.names} & {"zero_stage", "offload", "tp"}]
-    found = changes(rows, named.settings, lines_of(section.table, context, strategy))
+    found = changes(
+        rows,
+        named.settings,
+        lines_of(section.table, context, strategy),
+    )
     if not found:
         return {}
     refuse(named.path, reasons(section.table, context, strategy))
@@ -260,7 +268,12 @@ def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) 
     return {named.path: with_values(read_source(named.path), paths)}
 
 
-def not_written(program: str, instead: str, _context: Context, _strategy: Strategy) -> NoReturn:
+def not_written(
+    program: str,
+    instead: str,
+    _context: Context,
+    _strategy: Strategy,
+) -> NoReturn:
     """Refuse to write a new file; ``instead``: what writes one that says the same."""
     raise ExpressError(f"files of {program} are read, checked and repaired, not written; {instead}")
 
@@ -280,7 +293,12 @@ def front_end(name: str) -> Format:
         "is_written": False,
     }
     if tool.is_own:
-        own = {"emit": emit, "rules": shared, "problems": problems, "launched": launched}
+        own = {
+            "emit": emit,
+            "rules": shared,
+            "problems": problems,
+            "launched": launched,
+        }
     return Format(
         name=name,
         title=tool.title,

@@ -239,11 +239,19 @@ COMMON: Table = (
         off=UNCHANGED,
     ),
 )
-MESH = KeyMapping(names=("tp", "cp", "dp_replicate", "dp"), keys=(keys.MESH,), of=_of_mesh)
+MESH = KeyMapping(
+    names=("tp", "cp", "dp_replicate", "dp"),
+    keys=(keys.MESH,),
+    of=_of_mesh,
+)
 
 
 def _section(title: str, kind: str, *own: KeyMapping) -> Section:
-    return Section(title=title, distributed_type=kind, table=(*COMMON, *own, MESH))
+    return Section(
+        title=title,
+        distributed_type=kind,
+        table=(*COMMON, *own, MESH),
+    )
 
 
 FSDP = _section(

@@ -108,7 +108,13 @@ def launches(source: SourceText) -> Launches:
     def arguments(words: Sequence[Word]) -> list[Entry]:
         return grouped(words, lambda text: text.startswith("--"), lambda _: None)
 
-    return launches_in(source, starts, arguments, lambda each: len(each[1]), is_list=False)
+    return launches_in(
+        source,
+        starts,
+        arguments,
+        lambda each: len(each[1]),
+        is_list=False,
+    )
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -120,7 +126,11 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     # It stops at the CUDA_DEVICE_MAX_CONNECTIONS that the program itself sets.
     known.remove("use_megatron_fsdp")
     # Left out they would be the program's defaults; of experts that is nothing without any.
-    instead = {GRANULARITY: "none", "--use-distributed-optimizer": False, ETP: strategy.etp}
+    instead = {
+        GRANULARITY: "none",
+        "--use-distributed-optimizer": False,
+        ETP: strategy.etp,
+    }
     values: dict[str, Any] = {}
     for option, value in found.items():
         # What it has no argument for is not written, and missed where the text is read again.

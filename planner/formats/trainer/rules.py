@@ -22,7 +22,6 @@ from planner.spec.cluster import PROCESSOR
 
 ARGUMENTS = "transformers/training_args.py"
 WRAPPED = "fsdp_config.transformer_layer_cls_to_wrap"
-TRAINER = "transformers/trainer.py"
 
 
 rule = Rules(ConfigView)

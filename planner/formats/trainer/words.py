@@ -201,7 +201,12 @@ def _report_arguments(made: Translation, content: Content) -> None:
         made.report("made_for", places[old[0]], message, "note")
     if foreign:
         rest = "no key of TrainingArguments; sound where the script's own have it"
-        made.report("unknown_key", places[foreign[0]], f"{listed(foreign)}: {rest}", "note")
+        made.report(
+            "unknown_key",
+            places[foreign[0]],
+            f"{listed(foreign)}: {rest}",
+            "note",
+        )
 
 
 def _report_unknown(made: Translation, content: Content) -> None:
@@ -248,10 +253,18 @@ def _report_values(made: Translation) -> None:
     }
     for wrong in wrongs(keys.schema(), stated):
         place = made.settings[wrong.path[0]]
-        made.report("bad_value", place, f"given {place.value!r}; {wrong.allowed}")
+        made.report(
+            "bad_value",
+            place,
+            f"given {place.value!r}; {wrong.allowed}",
+        )
     for name in (made.tool.length["key"], keys.BATCH, keys.STEPS):
         size = made.settings.get(name)
         if size is None or not size.line or not isinstance(size.value, str):
             continue
         if as_whole(size.value) is None:
-            made.report("bad_value", size, f"given {size.value[:60]!r}; a whole number")
+            made.report(
+                "bad_value",
+                size,
+                f"given {size.value[:60]!r}; a whole number",
+            )

@@ -13,6 +13,7 @@ from planner.formats.bridge.mapping import is_known
 from planner.formats.megatron.options import load_options
 from planner.formats.megatron.view import MegatronView
 from planner.formats.registry import load_format, own_texts
+from planner.formats.settings import Named
 from planner.spec.strategy import Strategy
 
 MEGATRON = load_format("megatron")
@@ -76,7 +77,7 @@ def test_models_without_options_are_refused(context_of: Callable[..., Context], 
 
 
 def test_tables_name_what_there_is() -> None:
-    file = MegatronView(settings={}).named
+    file = Named(MegatronView(settings={}))
     for entry in load_own("planner.formats.megatron", "rules.yaml").values():
         for text, condition in entry["wrong"].items():
             assert not list(faults(parsed(condition), OF_DATA, names_in(parsed(condition))))

@@ -1,4 +1,4 @@
-"""Rules of the batch, the numbers, the optimizer and the schedule.
+"""Rules of a DeepSpeed file: those of ``rules.yaml``, and what no condition says.
 
 ``enforced`` says whether DeepSpeedConfig itself refuses the file; what only the engine asserts, or
 nothing does, is not. Rules look at values of the right kind only: others are findings already.
@@ -7,17 +7,18 @@ nothing does, is not. Rules look at values of the right kind only: others are fi
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from planner.documents.tree import load_own
 from planner.errors import did_you_mean
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.settings import Refused, Rules, Violations, as_number
+from planner.formats.settings import Refused, Rules, Violations
 
-_UNTESTED = ("sgd", "adafactor", "rmsprop", "adadelta", "adamax", "nadam", "radam", "lamb", "asgd")
 rule = Rules(DeepspeedView)
+rule.add_table(load_own(__package__, "rules.yaml"))
+keys.add_leaf_modules(rule)
 _CONFIG = "deepspeed/runtime/config.py"
 _ENGINE = "deepspeed/runtime/engine.py"
 _MADE = f"{_ENGINE} makes them"
-_DTYPES = ("fp16", "bf16", "fp32")
 
 
 def replicas(file: DeepspeedView) -> int:
@@ -69,82 +70,20 @@ def key_not_removed(file: DeepspeedView) -> Violations:
             yield key, f"{refusal}; allowed is to leave it out{instead}"
 
 
-rule.unenforced(
-    f"{_CONFIG}: both default to off",
-    name="sixteen_bits_on",
-    holds="One of bf16, fp16 and torch_autocast is enabled, or bf16 and fp16 are both off.",
-    key="bf16.enabled",
-    severity="warning",
-    when=lambda file: (
-        any(file[key] is not False for key in keys.ENABLED)
-        and not any(
-            file[key] in (True, "auto") for key in (*keys.ENABLED, "torch_autocast.enabled")
-        )
-    ),
-    says="trains in fp32: neither bf16 nor fp16 is enabled",
-)
-rule(
-    _CONFIG,
-    name="sixteen_bit_master_needs_sharding",
-    holds="Master weights and states in 16 bits need stage 1, 2 or 3.",
-    when=lambda file: [
-        key
-        for key in (keys.MASTER, "fp16.fp16_master_weights_and_grads", keys.STATES)
-        if file[key] is True and file.stage == 0
-    ],
-    says="works on sharded states; given stage 0, allowed are 1, 2 and 3",
-)
-
-
-@rule(
-    "deepspeed/runtime/precision_config.py",
-    says="dynamic scaling needs more than 0; given {given:g}",
-)
-def loss_scale_can_move(file: DeepspeedView) -> list[str]:
-    """Dynamic loss scaling has a window and a least scale above 0."""
-    if file["fp16.enabled"] is not True or as_number(file["fp16.loss_scale"]):
-        return []
-    limits = ("fp16.loss_scale_window", "fp16.min_loss_scale")
-    numbers = {key: as_number(file[key]) for key in limits}
-    return [key for key, value in numbers.items() if value is not None and value <= 0]
-
-
-rule(
-    _CONFIG,
-    name="communication_type_known",
-    holds="Types of communication are fp16, bf16 or fp32.",
-    when=lambda file: [
-        key
-        for key in ("communication_data_type", "seq_parallel_communication_data_type")
-        if file.stated(key).lower() not in ("", *_DTYPES)
-    ],
-    says=f"unknown type; given {{given}}, allowed are {', '.join(_DTYPES)}",
-)
-
-
-@rule(_CONFIG, key="gradient_allreduce_op")
-def gradients_sum_below_stage_3(file: DeepspeedView) -> Refused:
-    """gradient_allreduce_op is mean or sum, and mean under stage 3."""
-    value = file["gradient_allreduce_op"]
-    name = value.lower() if isinstance(value, str) else value
-    is_unknown = "gradient_allreduce_op" in file.settings and name not in ("mean", "sum")
+@rule.unenforced("our own block, for the script", key=keys.LAYERS)
+def stages_have_layers(file: DeepspeedView) -> Refused:
+    """training_script.layers_per_stage has a count per stage, and all layers."""
+    counts, stages, layers = file[keys.LAYERS], file.stages, file.decided("model.num_layers")
+    is_list = isinstance(counts, list)
+    if not is_list or any(type(count) is not int for count in counts):
+        return {}
+    number, total = len(counts), sum(counts)
+    least = min(counts, default=1)
     return {
-        f"unknown operation; given {value}, allowed are mean and sum": is_unknown,
-        "sum is not there under stage 3; allowed is mean": name == "sum" and file.stage == 3,
+        f"one count per stage is needed: {stages}; given {number}": number != stages,
+        f"must add up to the model's {layers} layers; given {total}": layers and total != layers,
+        f"every stage needs a layer; given {least}": least < 1,
     }
-
-
-rule(
-    _CONFIG,
-    name="checkpoint_tags_known",
-    holds="checkpoint.tag_validation is warn, ignore or fail.",
-    key="checkpoint.tag_validation",
-    when=lambda file: (
-        isinstance(file["checkpoint.tag_validation"], str)
-        and file["checkpoint.tag_validation"].upper() not in ("WARN", "IGNORE", "FAIL")
-    ),
-    says="unknown way; given {given}, allowed are WARN, IGNORE, FAIL",
-)
 
 
 @rule.unenforced(f"{_ENGINE} makes it, or PyTorch")
