@@ -5,13 +5,19 @@ from pathlib import Path
 import pytest
 
 from planner.documents.schema import entry_of
+from planner.documents.tree import load_own
+from planner.expr import OF_DATA, faults, names_in, parsed
 from planner.formats.accelerate import mapping as accelerate
 from planner.formats.accelerate.rows import Section
+from planner.formats.bridge.mapping import is_known
 from planner.formats.decision import UNCHANGED
 from planner.formats.deepspeed.decisions import TABLE
 from planner.formats.deepspeed.keys import SCRIPT, schema
 from planner.formats.format import SourceText
-from planner.formats.registry import format_names, load_format
+from planner.formats.megatron.options import load_options
+from planner.formats.megatron.view import MegatronView
+from planner.formats.registry import format_names, load_format, own_texts
+from planner.formats.settings import Named
 from planner.formats.trainer import mapping as trainer
 from planner.formats.trainer.keys import WHOLE, known, replaced
 
@@ -55,3 +61,14 @@ def test_a_whole_number_with_a_point_ends_a_training(key: str) -> None:
         found = [each.message for each in load_format("trainer").read(source).findings]
         assert len(found) == (message is not None)
         assert not message or found == [f"{message}a whole number is allowed"]
+
+
+def test_tables_of_megatron_and_bridge_name_what_there_is() -> None:
+    file = Named(MegatronView(settings={}))
+    for entry in load_own("planner.formats.megatron", "rules.yaml").values():
+        for text, condition in entry["wrong"].items():
+            assert not list(faults(parsed(condition), OF_DATA, names_in(parsed(condition))))
+            assert text.format_map(file)
+            assert [file[name] for name in names_in(parsed(condition))]
+    assert own_texts("not_priced", "megatron").keys() <= load_options().keys()
+    assert all(map(is_known, own_texts("not_priced", "bridge")))

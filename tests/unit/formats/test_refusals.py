@@ -1,11 +1,18 @@
-"""What no file of a format can say is refused by name."""
+"""What no file of a format can say is refused by name, and the format that can say it found."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from planner.cost.context import Context
-from planner.formats.registry import load_format
+from planner.errors import ExpressError
+from planner.formats.registry import format_of, load_format
+from planner.frameworks.settings import with_training
+from planner.spec.training import TARGETS, Training
+
+Contexts = Callable[..., Context]
+LORA = Training(mode="lora", rank=8, targets=TARGETS)
 
 
 @pytest.mark.parametrize(
@@ -20,9 +27,30 @@ from planner.formats.registry import load_format
     ],
 )
 def test_profiles_of_other_programs_are_refused(
-    context_of: Callable[..., Context], name: str, profile: str, is_refused: bool
+    context_of: Contexts, name: str, profile: str, is_refused: bool
 ) -> None:
-    found = [
-        text for text in load_format(name).problems(context_of(profile=profile)) if profile in text
-    ]
-    assert bool(found) == is_refused
+    found = load_format(name).problems(context_of(profile=profile))
+    assert any(profile in text for text in found) == is_refused
+
+
+@pytest.mark.parametrize("name", ["megatron", "deepspeed", "torchtitan"])
+def test_adapters_are_refused_with_what_is_allowed(
+    name: str, context_of: Contexts, strategy_of: Callable[..., object]
+) -> None:
+    context, kind = context_of(framework=name), load_format(name)
+    plain = list(kind.refused(context))
+    frozen = replace(context, traits=replace(context.traits, training=LORA))
+    added = [said for said in kind.refused(frozen) if said not in plain]
+    assert added == [f"--train lora: {name} files say full"]
+    with pytest.raises(ExpressError, match="--train lora"):
+        kind.emitted(frozen, strategy_of())
+
+
+def test_plans_of_adapters_are_written_for_the_bridge_and_others_for_megatron_lm(
+    context_of: Contexts,
+) -> None:
+    context = context_of(framework="megatron", profile="bridge")
+    assert format_of(context).name == "megatron"
+    frozen = replace(context, traits=with_training(context.traits, LORA))
+    assert format_of(frozen).name == "bridge"
+    assert format_of(context_of(framework="deepspeed", profile="peft-2023")).name == "deepspeed"

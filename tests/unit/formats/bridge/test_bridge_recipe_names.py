@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from planner.catalog.clusters import load_cluster
 from planner.catalog.models import list_models, load_model
 from planner.cost.context import Context
 from planner.formats.bridge.mapping import recipe_of, recipes
+from planner.formats.format import SourceText
 from planner.formats.registry import load_format
+from planner.query.from_file import Job
+from planner.query.layout import complete
 from planner.spec.strategy import Strategy
 
 BRIDGE = load_format("bridge")
@@ -74,3 +78,16 @@ def test_what_neither_a_recipe_nor_megatrons_model_builds_is_refused(
     assert emitted("mpt-7b")[0] == (
         "model mpt-7b: position alibi, and Megatron-Bridge 0.6.2 has no recipe of it"
     )
+
+
+@pytest.mark.parametrize(("said", "number"), [("", 1), (" model.mtp_num_layers=null", 0)])
+def test_a_recipe_that_is_not_told_trains_what_its_model_has(said: str, number: int) -> None:
+    degrees = dict.fromkeys(("tensor", "pipeline"), 1) | {"expert": 8}
+    words = [f"model.{name}_model_parallel_size={size}" for name, size in degrees.items()]
+    words += ["model.context_parallel_size=1 train.micro_batch_size=1 train.global_batch_size=16"]
+    run = "torchrun --nproc-per-node 8 run_recipe.py --recipe glm45_air_106b_pretrain_config"
+    text = f"{run} {' '.join(words)}{said}\n"
+    job = Job(model=load_model("glm-4.5-air"), cluster=load_cluster("1xdgx-h100"))
+    made = complete(BRIDGE.read(SourceText(path="run.sh", text=text)), job, "megatron")
+    assert made.layout is not None
+    assert made.layout.context.job.mtp_layers == number

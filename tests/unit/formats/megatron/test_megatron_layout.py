@@ -16,6 +16,7 @@ from planner.formats.megatron.options import (
 
 def test_a_layout_is_written_and_parsed() -> None:
     assert layout_text((3, 1, 0)) == "Et*3|t|L"
+    assert layout_text((3, 1, 0), 2) == "Et*3|t|mmL"
     assert chunks_of(parse_layout("Et*3|t|L")) == (3, 1, 0)
 
 
