@@ -57,7 +57,12 @@ def kinds(case: Case) -> list[Kind]:
     ]
 
 
-def changed(case: Case, context: Context, *options: str, beside: tuple[str, ...] = ()) -> Change:
+def changed(
+    case: Case,
+    context: Context,
+    *options: str,
+    beside: tuple[str, ...] = (),
+) -> Change:
     """A change of the context whose words are its options, but for those ``beside``."""
     words = " ".join(options)
     return Change(words=words, case=case.of(context), options=(*options, *beside))

@@ -162,15 +162,14 @@ class _Stage:
         """Receive, gather over tp, compute, collectives, send."""
         self.now_s = each.start_s
         # What other stages have sent, or need.
-        received = list[Operation]()
-        sent = list[tuple[Operation, int]]()
-        for operation in inputs_of(each.slot, len(self.stages)):
-            if self.stages[operation.chunk] != self.number:
-                received.append(operation)
-        for operation in each.slot:
-            target = operation.chunk + {"F": 1, "B": -1, "W": 0}[operation.kind]
-            if 0 <= target < len(self.stages) and self.stages[target] != self.number:
-                sent.append((operation, self.stages[target]))
+        inputs = inputs_of(each.slot, len(self.stages))
+        received = [one for one in inputs if self.stages[one.chunk] != self.number]
+        chunks = [one.chunk + {"F": 1, "B": -1, "W": 0}[one.kind] for one in each.slot]
+        sent = [
+            (one, self.stages[chunk])
+            for one, chunk in zip(each.slot, chunks, strict=True)
+            if 0 <= chunk < len(self.stages) and self.stages[chunk] != self.number
+        ]
         transfer_s = each.seconds.get(TRANSFER, 0.0)
         on_send = transfer_s if sent else 0.0
         on_receive = transfer_s - on_send if received else 0.0

@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import to_jsonable_python
@@ -223,27 +225,23 @@ class InputRow(Row):
     def of(cls, path: str, context: Context, strategy: Strategy) -> "InputRow":
         """The input of a dotted path."""
         cluster, traits, source = context.cluster, context.traits, ""
-        roots: dict[str, Any] = {
-            "strategy": strategy,
-            "model": context.model,
-            "job": context.job,
-            "cluster": cluster,
-            "node": cluster.node,
-            "accelerator": cluster.accelerator,
-            "traits": traits,
-        }
+        roots = SimpleNamespace(
+            strategy=strategy,
+            model=context.model,
+            job=context.job,
+            cluster=cluster,
+            node=cluster.node,
+            accelerator=cluster.accelerator,
+            traits=traits,
+        )
         root, *names = path.split(".")
-        value = roots[root]
-        for name in names:
-            value = getattr(value, name)
         if root == "traits":
-            figures = trait_figures(traits.name, traits.profile, traits.settings)
             known = {"training": "given", "optimizer": "planner/frameworks/optimizers.yaml"}
-            section = names[0]
-            source = known.get(section, "")
+            source = known.get(names[0], "")
             if not source:
-                source = str(figures[section][names[1]]["source"])
-        return cls(path=path, value=to_jsonable_python(value), source=source)
+                figures = trait_figures(traits.name, traits.profile, traits.settings)
+                source = str(figures[names[0]][names[1]]["source"])
+        return cls(path=path, value=to_jsonable_python(attrgetter(path)(roots)), source=source)
 
 
 class ItemRow(Row):
@@ -279,13 +277,14 @@ class ItemRow(Row):
         formulas: dict[str, str] = {}
         if item:
             inputs = [InputRow.of(path, context, strategy) for path in item.inputs]
-            own = FORMULAS[strategy.schedule]
             every = chain.from_iterable(FORMULAS.values())
             # Formulas of other schedules say nothing of this one.
-            others = set(every).difference(own)
-            for each in item.functions:
-                if each not in others:
-                    formulas[f"{each.__module__}.{each.__name__}"] = formula_of(each)
+            others = set(every).difference(FORMULAS[strategy.schedule])
+            formulas = {
+                f"{each.__module__}.{each.__name__}": formula_of(each)
+                for each in item.functions
+                if each not in others
+            }
         return cls(
             name=full,
             unit="bytes" if in_memory else "s",

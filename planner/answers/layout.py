@@ -183,11 +183,7 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
     broken = list(violations(context, strategy))
     if any(one.key == "layers_per_stage" for one in broken):
         broken = [one for one in broken if one.key not in DERIVED]
-    problems = []
-    for one in broken:
-        option = OPTIONS.get(one.key, one.key).replace("_", "-")
-        problems.append((f"--{option}", one.message))
-    _raise(problems)
+    _raise((f"--{OPTIONS.get(one.key, one.key).replace('_', '-')}", one.message) for one in broken)
     return context, strategy
 
 
@@ -208,10 +204,7 @@ def layout_chunks(layout: str, num_layers: int) -> tuple[int, ...]:
     if not size:
         raise ValueError(f"{CUT} after a chunk of no layers")
     whole, last = divmod(rest, size)
-    further = [size] * whole
-    if last:
-        further.append(last)
-    return (*chunks, *further)
+    return (*chunks, *[size] * whole, *([last] if last else []))
 
 
 def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
@@ -282,11 +275,7 @@ def values(strategy: Strategy) -> dict[str, str]:
 def differences(before: Strategy, after: Strategy) -> dict[str, tuple[str, str]]:
     """Return the values that differ between both, by title."""
     first, second = values(before), values(after)
-    changed: dict[str, tuple[str, str]] = {}
-    for name, old in first.items():
-        new = second[name]
-        if old != new:
-            changed[name] = (old, new)
+    changed = {name: (old, second[name]) for name, old in first.items() if old != second[name]}
     if before.etp == before.tp and after.etp == after.tp:
         changed.pop("etp", None)
     if before.pp != after.pp:

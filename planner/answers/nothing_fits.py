@@ -95,11 +95,9 @@ class NothingFits:
             yield f"  of {format_bytes(short.ledger.peak_bytes)} there: {listed}, ..."
 
     def _remedies(self) -> Iterator[str]:
-        if not self.remedies and self.is_complete:
-            yield "none of the changes tried lets anything fit"
-            return
         if not self.remedies:
-            yield "no change that lets anything fit was found in the time given"
+            within = "no change that lets anything fit was found in the time given"
+            yield "none of the changes tried lets anything fit" if self.is_complete else within
             return
         against = ""
         if ideal := self.unconstrained:

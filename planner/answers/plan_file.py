@@ -1,6 +1,7 @@
 """The plan file: what ``--save`` writes and every other command reads."""
 
 from dataclasses import MISSING, asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from planner.errors import InputError, Problem
 from planner.frameworks.registry import ADAM, FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
 from planner.layers.adapters import training_problem
+from planner.notes import Problems
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations
 from planner.spec.job import JobSpec, Precision, read_documents
@@ -162,16 +164,13 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
 
 
 def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
-    cluster = load_cluster(cluster_name)
-    try:
-        peak_flops_per_s(cluster.accelerator, inputs.precision)
-    except ValueError as error:
-        raise InputError.single(str(path), "inputs.precision", str(error)) from None
-    try:
-        text = inputs.documents
-        documents = None if text is None else read_documents(text, inputs.seq_len)
-    except ValueError as error:
-        raise InputError.single(str(path), "inputs.documents", str(error)) from None
+    cluster, problems = load_cluster(cluster_name), Problems(str(path))
+    peak = partial(peak_flops_per_s, cluster.accelerator)
+    problems.parsed("inputs.precision", inputs.precision, peak)
+    documents = problems.parsed(
+        "inputs.documents", inputs.documents, partial(read_documents, longest=inputs.seq_len)
+    )
+    problems.finish()
     model, job = load_model(inputs.model), field_values(JobSpec, inputs)
     return Context(
         model=model,

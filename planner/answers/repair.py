@@ -164,33 +164,27 @@ def memory_deficits(context: Context, strategy: Strategy) -> Iterator[MemoryDefi
                 )
 
 
-def _changes(space: Neighborhood, after: Strategy) -> Iterator[FieldChange]:
+def _changes(space: Neighborhood, after: Strategy) -> list[FieldChange]:
     """Fields that differ, those that count first; of the split, which is one change, one does."""
-    before, counted = space.origin, set(space.changed_fields(after))
-    changed: list[tuple[str, Value, Value]] = []
-    for name in SEARCHED_FIELDS:
-        old, new = getattr(before, name), getattr(after, name)
-        # Where etp is no decision of its own it follows tp.
-        if old != new and (name != "etp" or name in counted):
-            changed.append((name, old, new))
-    selected = space.context.traits.recompute.selected
-    split: list[tuple[str, Value, Value]] = [
-        (RECOMPUTE, _policies(before), _policies(after)),
-        (MODULES, before.recompute_modules or selected, after.recompute_modules or selected),
-        (LAYERS, before.layers_per_stage, after.layers_per_stage),
-    ]
-    split = [each for each in split if each[1] != each[2]]
-    if SPLIT in counted and split:
-        counted.add(split[0][0])
-    changed += split
-    if before.num_micro_batches != after.num_micro_batches:
-        changed.append((MICRO_BATCHES, before.num_micro_batches, after.num_micro_batches))
+    counted = set(space.changed_fields(after))
+    old, new = (_fields(strategy, space.context) for strategy in (space.origin, after))
+    # Where etp is no decision of its own it follows tp.
+    follows = {"etp"} - counted
+    changed = [name for name in old if old[name] != new[name] and name not in follows]
+    if SPLIT in counted:
+        counted |= set([name for name in changed if name in (RECOMPUTE, MODULES, LAYERS)][:1])
     changes = [
-        FieldChange(field=name, before=old, after=new, counts=name in counted)
-        for name, old, new in changed
+        FieldChange(field=name, before=old[name], after=new[name], counts=name in counted)
+        for name in changed
     ]
-    yield from sorted(changes, key=lambda change: not change.counts)
+    return sorted(changes, key=lambda change: not change.counts)
 
 
-def _policies(strategy: Strategy) -> dict[str, tuple[int, ...]]:
-    return dict(zip(POLICY_COUNT_FIELDS, strategy.policy_counts, strict=True))
+def _fields(strategy: Strategy, context: Context) -> dict[str, Value]:
+    return {
+        **{name: getattr(strategy, name) for name in SEARCHED_FIELDS},
+        RECOMPUTE: dict(zip(POLICY_COUNT_FIELDS, strategy.policy_counts, strict=True)),
+        MODULES: strategy.recompute_modules or context.traits.recompute.selected,
+        LAYERS: strategy.layers_per_stage,
+        MICRO_BATCHES: strategy.num_micro_batches,
+    }

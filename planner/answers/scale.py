@@ -33,10 +33,12 @@ BITE_FRACTION = 0.05  # a limit bites from the size on at which it costs this sh
 
 def limit_of(item: str) -> str:
     """The group of LIMITS that a time item belongs to."""
-    for name, beginnings in LIMITS.items():
-        if any(item == start or item.startswith(f"{start}.") for start in beginnings):
-            return name
-    return OTHER
+    named = (
+        name
+        for name, beginnings in LIMITS.items()
+        if any(f"{item}.".startswith(f"{start}.") for start in beginnings)
+    )
+    return next(named, OTHER)
 
 
 def shares(result: Estimate) -> dict[str, float]:
@@ -173,11 +175,8 @@ class Scaling:
 
     def finishes_in(self, seconds: float) -> Plan | None:
         """The plan on the fewest GPUs that ends the whole job in time."""
-        for plan in self.plans:
-            total_s = plan.total_s()
-            if total_s and total_s <= seconds:
-                return plan
-        return None
+        in_time = (plan for plan in self.plans if 0.0 < (plan.total_s() or 0.0) <= seconds)
+        return next(in_time, None)
 
 
 def fastest_on_all(case: Case, deadline: Deadline | None = None) -> Found:

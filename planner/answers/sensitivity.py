@@ -202,9 +202,7 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
 
     def point(factor: float, best: Plan | None) -> Point:
         kept = _kept(figure.scaled(plan.context, factor), plan.strategy)
-        change = None
-        if best:
-            change = _per_token(best) / _per_token(asker.best) - 1.0
+        change = _per_token(best) / _per_token(asker.best) - 1.0 if best else None
         return Point(
             factor=factor,
             value=factor * figure.value,
@@ -216,12 +214,8 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
         )
 
     # At both ends of what machines differ by.
-    times = []
-    for end in figure.ends or ():
-        moved = _kept(figure.scaled(plan.context, end), plan.strategy)
-        if moved:
-            times.append(moved.estimate.iter_time_s)
-    times.sort()
+    ends = (_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends or ())
+    times = sorted(moved.estimate.iter_time_s for moved in ends if moved)
     return ParameterSweep(
         figure=figure,
         points=tuple(point(factor, best) for factor, best in winners.items()),

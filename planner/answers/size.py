@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
 from planner.answers.evidence import Evidence, evidence
-from planner.answers.nothing_fits import nothing_fits
 from planner.answers.plan import merged
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, NearestRow
 from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import Case, best
-from planner.errors import NothingFitsError
 from planner.query.objectives import JobLimits
 from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec
@@ -182,12 +180,6 @@ def unmet(result: Answer) -> Sizing:
         nearest=nearest_sizes(sizes, limits),
         searches=result.searches,
     )
-
-
-def nothing_at_any_size(result: Sizing) -> NothingFitsError:
-    """Explain that nothing fits on the largest cluster, as `planner plan` does."""
-    empty = Answer(contexts=result.case.contexts, plans=(), pareto=(), searches=result.searches)
-    return nothing_fits(result.case, empty)
 
 
 class SizeRow(NearestRow):

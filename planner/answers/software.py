@@ -99,14 +99,6 @@ def phrases(traits: FrameworkTraits) -> dict[str, str]:
     return {name: said[name] for name in TOPICS if name in said}
 
 
-def _always(_context: Context, _strategy: Strategy) -> bool:
-    return True
-
-
-def _never(_context: Context, _strategy: Strategy) -> bool:
-    return False
-
-
 def _sharded(context: Context, strategy: Strategy) -> bool:
     """Return True if gradients have a separate width because they are sharded."""
     return strategy.zero_stage > 1 and bool(context.traits.states.zero2_gradient_bytes)
@@ -114,7 +106,9 @@ def _sharded(context: Context, strategy: Strategy) -> bool:
 
 # Whether a plan's numbers depend on what is said of a topic.
 TOPICS: Mapping[str, Callable[[Context, Strategy], bool]] = {
-    **dict.fromkeys(("layers", "states", "weight_shards", "attention", "dropout", "loss"), _always),
+    **dict.fromkeys(
+        ("layers", "states", "weight_shards", "attention", "dropout", "loss"), lambda *_: True
+    ),
     "gradient_reduction": lambda c, s: (s.dp > 1 or s.cp > 1) and not _sharded(c, s),
     "sharded_gradients": _sharded,
     "accumulation": lambda _, s: s.zero_stage > 1 and s.num_micro_batches > 1,
@@ -126,8 +120,7 @@ TOPICS: Mapping[str, Callable[[Context, Strategy], bool]] = {
     "context_parallel": lambda _, s: s.cp > 1,
     "expert_all_to_all": lambda _, s: s.ep > 1,
     "dispatcher": lambda _, s: s.ep > 1,
-    "policies": _never,
-    "host": _never,
+    **dict.fromkeys(("policies", "host"), lambda *_: False),
     "launch": lambda c, _: c.model.moe is not None,
 }
 

@@ -186,11 +186,12 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
         if 2 * strategy.pp <= context.model.num_blocks:
             pp = 2 * strategy.pp
             layers = default_layers(context.model.num_blocks, pp, strategy.vpp)
-            under: dict[str, list[int]] = {}
-            for name, counts in zip(POLICIES, half.policy_counts, strict=True):
-                if name in RECOMPUTED:
-                    most = max(counts)
-                    under[name] = [min(most, number) for number in layers]
+            most = {
+                name: max(counts)
+                for name, counts in zip(POLICIES, half.policy_counts, strict=True)
+                if name in RECOMPUTED
+            }
+            under = {name: [min(most[name], number) for number in layers] for name in most}
             yield f"pp {pp}", replace(half, pp=pp, **split_values(layers, under))
     if context.model.moe:
         support, ep = context.traits.support, 2 * strategy.ep

@@ -1,7 +1,6 @@
 """Searches for the best plan of a changed question."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,34 +8,12 @@ from typing import Any
 from planner.answers.base import Deadline, Found, Plan, plans_of
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
+from planner.query.resolve import Case as Case
 from planner.search.feasible import SearchTimeoutError, first_feasible
 from planner.search.search import Found as FeasiblePlan
 from planner.search.search import SearchResult, search
 from planner.search.space.legality import Violation, violations
-from planner.search.space.narrow import Narrowing
-from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import Strategy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A question: a context per framework, and the part of the space that is searched."""
-
-    contexts: tuple[Context, ...]
-    narrowing: Narrowing = EVERYTHING
-
-    @property
-    def context(self) -> Context:
-        """The first one."""
-        return self.contexts[0]
-
-    def of(self, context: Context) -> "Case":
-        """The question in one other context."""
-        return replace(self, contexts=(context,))
-
-    def with_each(self, change: Callable[[Context], Context]) -> "Case":
-        """The question with every context changed."""
-        return replace(self, contexts=tuple(map(change, self.contexts)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +36,18 @@ class Scale:
 
 def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
     """Return the results of searches, one per framework, as plans."""
-    made = defaultdict[str, list[Plan]](list)
-    searches: list[SearchResult] = []
-    for context, result in asked:
-        searches.append(result)
-        several = {
-            "plans": result.plans,
-            "frontier": result.frontier,
-            "ladder": result.ladder,
-            "fastest_of_each": (result.fastest,) if result.fastest else (),
-        }
-        for name, layouts in several.items():
-            made[name] += plans_of(context, layouts)
-    found = {name: tuple(each) for name, each in made.items()}
-    return Found(searches=tuple(searches), **found)
+    both = list(asked)
+
+    def plans(of: Callable[[SearchResult], Sequence[FeasiblePlan]]) -> tuple[Plan, ...]:
+        return tuple(plan for context, result in both for plan in plans_of(context, of(result)))
+
+    return Found(
+        searches=tuple(result for _, result in both),
+        plans=plans(lambda result: result.plans),
+        frontier=plans(lambda result: result.frontier),
+        ladder=plans(lambda result: result.ladder),
+        fastest_of_each=plans(lambda result: (result.fastest,) if result.fastest else ()),
+    )
 
 
 def search_each(
@@ -192,7 +167,11 @@ def unproved(context: Context, strategy: Strategy) -> Plan:
     )
 
 
-def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:
+def smallest(
+    low: int,
+    high: int,
+    holds: Callable[[int], bool],
+) -> tuple[int, int]:
     """The last count at which a test does not hold, and the next one, from which on it does.
 
     It does not at ``low`` and does at ``high``. Counts between the two are left where a test ran

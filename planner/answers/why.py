@@ -116,10 +116,7 @@ class Comparison:
             return ()
         both = (self.asked.estimate, self.best.estimate)
         shown = {0, first.pp - 1, *(each.slowest_stage for each in both)}
-        items: dict[int, tuple[ItemDifference, ...]] = {}
-        for stage in shown:
-            asked, best = (each.stage_time(stage) for each in both)
-            items[stage] = _items(asked, best)
+        items = {stage: _items(*(each.stage_time(stage) for each in both)) for stage in shown}
         return tuple(
             StageDifference(
                 stage=stage,
@@ -229,11 +226,10 @@ def _items(
     asked: Mapping[str, TimeItem], best: Mapping[str, TimeItem]
 ) -> tuple[ItemDifference, ...]:
     nothing = TimeItem(busy_s=0.0, exposed_s=0.0)
-    found = []
-    for name in dict.fromkeys((*asked, *best)):
-        asked_s = asked.get(name, nothing).exposed_s
-        best_s = best.get(name, nothing).exposed_s
-        found.append(ItemDifference.of(name, asked_s, best_s))
+    found = [
+        ItemDifference.of(name, *(times.get(name, nothing).exposed_s for times in (asked, best)))
+        for name in dict.fromkeys((*asked, *best))
+    ]
     return tuple(sorted(found, key=lambda item: -item.difference_s))
 
 

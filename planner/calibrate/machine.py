@@ -93,7 +93,11 @@ def _document(table: Table) -> dict[str, Any]:
     return {"node": node, "count": 1, "accelerator": accelerator}
 
 
-def _figure(value: float | Sequence[float], note: str = "", basis: str = SOURCE) -> dict[str, Any]:
+def _figure(
+    value: float | Sequence[float],
+    note: str = "",
+    basis: str = SOURCE,
+) -> dict[str, Any]:
     """As a figure of hwdb, with few digits."""
     several = [value] if isinstance(value, int | float) else value
     rounded = [each if isinstance(each, int) else float(f"{each:.4g}") for each in several]

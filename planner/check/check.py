@@ -24,7 +24,6 @@ from planner.query.from_file import (
     UnrecognisedError,
     format_of,
     job_of,
-    model_of,
     named,
     read_for,
     source_of,
@@ -113,8 +112,7 @@ def _check_plan(source: SourceText, request: Request) -> FileResult:
 def _check_config(source: SourceText, request: Request) -> FileResult:
     kind = format_of(source, request.framework)
     reading = read_for(kind, kind.read(source), request)
-    job = job_of(request, reading)
-    model = model_of(request, reading)
+    job, (model, _) = job_of(request, reading), named(request, reading)
     result = FileResult(
         path=source.path,
         format=kind.name,
@@ -161,8 +159,7 @@ def _linted(
     kind: Format, reading: ParsedConfig, request: Request
 ) -> tuple[int, tuple[Finding, ...]]:
     """Return the number of GPUs, if that is known, and findings that hold for any model."""
-    model = model_of(request, reading)
-    _, cluster = named(request)
+    model, cluster = named(request, reading)
     cases = lint_cases(
         reading,
         num_gpus=request.num_gpus,

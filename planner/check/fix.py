@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 from planner.answers.base import Deadline
@@ -58,11 +58,11 @@ class FixedFile:
             return ()
         texts = {self.source.path: (self.source.text, made.text)}
         texts |= {path: (read_source(path).text, text) for path, text in made.beside.items()}
-        lines: list[str] = []
-        for name, (before, after) in texts.items():
-            both = before.splitlines(), after.splitlines()
-            lines += unified_diff(*both, name, name, n=1, lineterm="")
-        return tuple(lines)
+        lines = (
+            unified_diff(old.splitlines(), new.splitlines(), name, name, n=1, lineterm="")
+            for name, (old, new) in texts.items()
+        )
+        return tuple(chain.from_iterable(lines))
 
 
 def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> FixedFile:
@@ -179,13 +179,10 @@ def _with_fix(found: FixedFile, start: Start, origin: Layout, context: Context) 
         keys |= {each.key for each in start.kind.emitted(context, best).decided}
     # A key that is not known and nearly one of these may state a field.
     parts = {part for key in keys for part in key.split(".")}
-    misspelt = list[Finding]()
-    unknown = [one for one in start.reading.findings if one.kind == "unknown_key"]
-    for one in unknown:
-        if close := alike(one.key.rpartition(".")[2], parts, 0.8):
-            message = f"unknown, but nearly {close}, which states a decision; correct it first"
-            misspelt.append(replace(one, message=message))
-    refuse(misspelt)
+    unknown = (one for one in start.reading.findings if one.kind == "unknown_key")
+    misspelt = ((one, alike(one.key.rpartition(".")[2], parts, 0.8)) for one in unknown)
+    message = "unknown, but nearly {}, which states a decision; correct it first"
+    refuse(replace(one, message=message.format(close)) for one, close in misspelt if close)
     before, after = _stated_in(start.reading), _stated_in(written.reading)
     first, *others = (
         replace(one, changes=tuple(_placed(change, before, after) for change in one.changes))

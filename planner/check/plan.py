@@ -72,8 +72,8 @@ def _placed(finding: Finding, lines: dict[str, int]) -> Finding:
 
 def key_lines(source: SourceText) -> dict[str, int]:
     """The line of every key by its dotted path; raises InputError where the text is no YAML."""
-    lines: dict[str, int] = {}
-    for path, entry in parsed_yaml(source.path, source.text).entries.items():
-        if isinstance(path[-1], str):
-            lines[".".join(name for name in path if isinstance(name, str))] = entry.line
-    return lines
+    return {
+        ".".join(name for name in path if isinstance(name, str)): entry.line
+        for path, entry in parsed_yaml(source.path, source.text).entries.items()
+        if isinstance(path[-1], str)
+    }

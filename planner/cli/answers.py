@@ -26,7 +26,6 @@ DEFAULT_MAX_GPUS = 65536
 def why(*, query: Query, progress: "Progress") -> Shown:
     """``planner why``: exits with 3 where the layout asked for does not fit."""
     from planner.answers.base import Deadline
-    from planner.answers.whatif import Case
     from planner.answers.why import WhyDocument
     from planner.answers.why import why as explain
     from planner.query.narrowing import fixed
@@ -46,7 +45,7 @@ def why(*, query: Query, progress: "Progress") -> Shown:
         problems.add("--fix", text)
     resolved = resolve(query, problems=problems)
     answer = explain(
-        Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
+        resolved,
         notes=resolved.notes,
         deadline=Deadline(resolved.time_limit_s),
         progress=progress,
@@ -124,8 +123,8 @@ def _fewest(
     query: Query, node: str, max_gpus: int | None, problems: Problems, progress: "Progress"
 ) -> "tuple[Sizing, tuple[Note, ...]]":
     from planner.answers.base import Deadline
-    from planner.answers.size import Sizer, nothing_at_any_size
-    from planner.answers.whatif import Case
+    from planner.answers.nothing_fits import nothing_fits
+    from planner.answers.size import Sizer
     from planner.catalog.clusters import load_cluster_of
     from planner.query.job import fixed_batch, growing_clusters, read_largest
     from planner.query.resolve import resolve
@@ -142,7 +141,6 @@ def _fewest(
     if all(query.get(name) is None for name in BATCHES):
         resolved = resolved.with_batch(*fixed_batch(resolved.contexts[0].job.seq_len))
     limits, deadline = resolved.aim.limits, Deadline(resolved.time_limit_s)
-    case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
     sizer = Sizer(
         limits=limits,
         cluster_of=partial(load_cluster_of, node),
@@ -150,11 +148,11 @@ def _fewest(
         progress=progress,
     )
     if limits.is_empty and max_gpus is None:
-        result = sizer.fewest(case, partial(growing_clusters, node, most))
+        result = sizer.fewest(resolved, partial(growing_clusters, node, most))
     else:
-        result = sizer.sizing(case, read_largest(node, max(most, DEFAULT_MAX_GPUS), problems))
+        result = sizer.sizing(resolved, read_largest(node, max(most, DEFAULT_MAX_GPUS), problems))
     if not result.sizes:
-        raise nothing_at_any_size(result) if result.is_complete else deadline.nothing_found()
+        raise nothing_fits(result.case) if result.is_complete else deadline.nothing_found()
     return result, resolved.notes
 
 
@@ -169,11 +167,12 @@ def _scaling(
 ) -> "tuple[Scaling, tuple[Note, ...]]":
     from planner.answers.base import Deadline
     from planner.answers.scale import nothing_scales, scaling
-    from planner.answers.whatif import Case
-    from planner.query.job import read_clusters, weak_batch
+    from planner.catalog.clusters import load_cluster_of
+    from planner.query.job import read_sizes, weak_batch
     from planner.query.resolve import resolve
 
-    clusters = read_clusters(node, gpus, problems)
+    sized = partial(load_cluster_of, node)
+    clusters = problems.read(lambda: [*map(sized, read_sizes(gpus))]) or []
     resolved = resolve(
         query, num_gpus=clusters[-1].num_accelerators if clusters else 1, problems=problems
     )
@@ -183,7 +182,7 @@ def _scaling(
         resolved = resolved.with_batch(*weak_batch(clusters, job.seq_len, given))
     deadline = Deadline(resolved.time_limit_s)
     result = scaling(
-        Case(contexts=resolved.contexts, narrowing=resolved.narrowing),
+        resolved,
         clusters,
         is_weak=is_weak,
         finish_in_s=resolved.aim.limits.deadline_s,
@@ -218,11 +217,10 @@ def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Pr
     notes: tuple[Note, ...] = ()
     if not query.cluster:
         plan, _ = saved_plan(query, ("time_limit",))
-        case = Case(contexts=(search_context(plan),))
+        case: Case = Case(contexts=(search_context(plan),))
     else:
         resolved = resolve(query)
-        case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
-        keeps_margin, notes = resolved.keeps_margin, resolved.notes
+        case, keeps_margin, notes = resolved, resolved.keeps_margin, resolved.notes
         limit_s = resolved.time_limit_s
     deadline = Deadline(limit_s)
     result = scaled(

@@ -111,10 +111,10 @@ def _layout(
     from planner.answers.layout import option_problems, requested, resolve
     from planner.query import resolve as question
     from planner.query.narrowing import (
+        OF_LAYOUT,
         one_layout,
         parse_layers,
         parse_offloaded_layers,
-        without_layout,
     )
 
     problems = Problems()
@@ -133,8 +133,8 @@ def _layout(
         problems.add("--framework", "one framework is needed here; given any")
     if query.get("recompute_modules") is not None and request.recompute != "selective":
         problems.add("--recompute-modules", "needs --recompute selective")
-    asked = question.resolve(without_layout(query), problems=problems)
-    asked = asked.without_note("margin")
+    left_open = query.with_(**dict.fromkeys(OF_LAYOUT))
+    asked = question.resolve(left_open, problems=problems).without_note("margin")
     context, strategy = resolve(replace(asked.contexts[0], margin_fraction=0.0), request)
     if any(note.subject == "global_batch" for note in asked.notes):
         batch = context.job.global_batch

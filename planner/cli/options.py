@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -249,11 +249,18 @@ def takes_files(
     *beside: str,
     form: tuple[str, ...] = TABLE,
 ) -> Callable[[Command], Program]:
-    """The same of a function of files, with the options of OF_FILES and others ``beside``.
+    """The same of a function of files, with the options of OF_FILES and others ``beside``."""
+    return shows(form, (*OF_FILES, *(OPTIONS[name] for name in beside)))
 
-    Where it has ``said`` stands a mapping of what was given by name, read as a question reads it.
+
+def shows(
+    form: tuple[str, ...] = TABLE, taken: tuple[Option, ...] = ()
+) -> Callable[[Command], Program]:
+    """The same of a function of its own parameters.
+
+    Where it has ``said`` stands a mapping of what was given of the options ``taken`` by name, read
+    as a question reads it.
     """
-    taken = (*OF_FILES, *(OPTIONS[name] for name in beside))
 
     def decorate(command: Command) -> Program:
         def ask(**given: Any) -> "Shown | None":  # noqa: ANN401 - whichever option
@@ -262,16 +269,6 @@ def takes_files(
 
         asked = [_parameter(each, hidden=False) for each in taken]
         return _program(command, ask, lambda _, given: ask(**given), {"said": asked}, form)
-
-    return decorate
-
-
-def shows(form: tuple[str, ...] = TABLE) -> Callable[[Command], Program]:
-    """The same of a function of its own parameters only."""
-
-    def decorate(command: Command) -> Program:
-        ask = partial(_answered, command)
-        return _program(command, ask, lambda _, given: ask(**given), {}, form)
 
     return decorate
 

@@ -148,7 +148,6 @@ def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bo
     from planner.answers.base import Deadline
     from planner.answers.largest import MICRO_BATCH, SEQUENCE, largest
     from planner.answers.nothing_fits import nothing_fits
-    from planner.answers.whatif import Case
     from planner.query.resolve import resolve
     from planner.report import plan_options as report
     from planner.report.document import Shown
@@ -156,10 +155,9 @@ def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bo
     options.refuse(query, options.OF_THE_FASTEST, "--maximize asks what fits")
     resolved = resolve(query)
     has_batch = any(query.get(name) is not None for name in BATCHES)
-    case = Case(contexts=resolved.contexts, narrowing=resolved.narrowing)
     deadline = Deadline(resolved.time_limit_s)
     answer = largest(
-        case,
+        resolved,
         quantities=(MICRO_BATCH, SEQUENCE) if maximize == "micro-batch" else (SEQUENCE,),
         has_batch=has_batch,
         keeps_margin=resolved.keeps_margin,
@@ -168,7 +166,7 @@ def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bo
         progress=progress,
     )
     if not any(one.value for one in answer.found):
-        raise deadline.nothing_found() if answer.is_cut else nothing_fits(case)
+        raise deadline.nothing_found() if answer.is_cut else nothing_fits(resolved)
     following = shlex.join(["planner", "plan", *query.words()])
     return Shown(
         kind="largest",

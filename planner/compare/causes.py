@@ -86,30 +86,24 @@ def steps_causes(measured: Measured) -> Iterator[Cause]:
     # Of fewer steps a single slow one would be a drift.
     if third >= 3:
         drift = median(steps_s[-third:]) / median(steps_s[:third]) - 1.0
-    said = {
-        Cause(
-            name="first_steps",
-            message=f"up to {max(first, default=0.0) / usual_s:.1f} times the median in the first "
-            f"{steps}, not counted",
-        ): bool(first),
-        Cause(
-            name="stragglers",
-            message=f"{len(slow)} of {len(steps_s)} steps took more than {SLOW_FACTOR:g} times the "
-            f"median, the worst {max(steps_s) / usual_s:.1f} times: the mean is {100 * cost:.0f} % "
-            "above the median (checkpoints, evaluation, input or a slow node)",
-        ): bool(slow) and cost >= 0.02,
-        Cause(
-            name="uneven",
-            message=f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: "
-            "lengths or routing differ from step to step, or a node or the network is shared",
-        ): measured.spread > 0.10 and len(steps_s) >= 5,
-        Cause(
-            name="drift",
-            message=f"steps grew {100 * drift:.0f} % slower from the first third to the last "
-            "(heat, memory in fragments, input)",
-        ): drift >= 0.03,
+    causes = {
+        "first_steps": first,
+        "stragglers": slow and cost >= 0.02,
+        "uneven": measured.spread > 0.10 and len(steps_s) >= 5,
+        "drift": drift >= 0.03,
     }
-    yield from (cause for cause, holds in said.items() if holds)
+    words = {
+        "first_steps": f"up to {max(first, default=0.0) / usual_s:.1f} times the median in the "
+        f"first {steps}, not counted",
+        "stragglers": f"{len(slow)} of {len(steps_s)} steps took more than {SLOW_FACTOR:g} times "
+        f"the median, the worst {max(steps_s) / usual_s:.1f} times: the mean is {100 * cost:.0f} % "
+        "above the median (checkpoints, evaluation, input or a slow node)",
+        "uneven": f"eight of ten steps spread over {100 * measured.spread:.0f} % of the median: "
+        "lengths or routing differ from step to step, or a node or the network is shared",
+        "drift": f"steps grew {100 * drift:.0f} % slower from the first third to the last "
+        "(heat, memory in fragments, input)",
+    }
+    yield from (Cause(name=name, message=words[name]) for name, holds in causes.items() if holds)
 
 
 def no_overlap(case: MeasuredRun) -> Iterator[Cause]:

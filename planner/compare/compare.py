@@ -114,22 +114,14 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
         reserved_bytes=max(ledger.reserved_bytes for ledger in ledgers),
         **field_values(EstimateRow, made),
     )
-    sizes = {
-        "global_batch": predicted.global_batch,
-        "seq_len": predicted.seq_len,
-        "num_gpus": predicted.gpus,
-    }
-    found = measured(log, sizes)
+    job = context.job
+    sizes = {"global_batch": job.global_batch, "seq_len": job.seq_len}
+    found = measured(log, {**sizes, "num_gpus": strategy.num_gpus})
+    priced = Comparison(log=log, measured=found, layout=layout, predicted=predicted)
     if found is None:
-        return Comparison(log=log, measured=None, layout=layout, predicted=predicted)
-    return Comparison(
-        log=log,
-        measured=found,
-        layout=layout,
-        predicted=predicted,
-        causes=causes_of(MeasuredRun(measured=found, layout=layout, made=made)),
-        steps=tuple(steps_causes(found)),
-    )
+        return priced
+    causes = causes_of(MeasuredRun(measured=found, layout=layout, made=made))
+    return replace(priced, causes=causes, steps=tuple(steps_causes(found)))
 
 
 def _layout_of(

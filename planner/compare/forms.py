@@ -215,7 +215,12 @@ def _deepspeed(path: str, lines: Sequence[str], at: int) -> Dump:
     return Dump(reading=replace(reading, path=path), framework="deepspeed")
 
 
-def _braces(path: str, lines: Sequence[str], at: int, opens: re.Pattern[str]) -> dict[str, Any]:
+def _braces(
+    path: str,
+    lines: Sequence[str],
+    at: int,
+    opens: re.Pattern[str],
+) -> dict[str, Any]:
     """The JSON object that begins in a line, on one or several."""
     match = opens.search(lines[at - 1])
     assert match is not None

@@ -92,16 +92,14 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
     """Understand the text of a log; see ``read_log``. ``known``: what else could be read here."""
     plain = (forms.ANSI.sub("", line) for line in text.split("\n"))
     lines = [forms.BLANKS.sub(" ", line) for line in plain]
-    stated = _stated(lines)
+    begins = [line[:MAX_LINE] for line in lines]
+    stated = _stated(begins)
     chosen = _chosen(_found(lines), stated.get("total_steps"))
     if chosen is None:
-        raise _without_steps(path, lines, known)
+        raise _without_steps(path, begins, known)
     form, printed = chosen
     # A run that is announced twice is two: ranks do not do so.
-    places = []
-    for at, line in enumerate(lines, 1):
-        if forms.CLOSES.search(line[:MAX_LINE]):
-            places.append(at)
+    places = [at for at, line in enumerate(begins, 1) if forms.CLOSES.search(line)]
     if len(places) > 1:
         raise _second_run(path, places[1])
     steps = _ordered(path, form, printed)
@@ -117,8 +115,8 @@ def log_of(path: str, text: str, known: str = f"logs of {FORMS}") -> Log:
         framework=form.framework,
         unit=form.unit,
         steps=steps,
-        memory=_memory(lines),
-        sizes=_sizes(lines, stated),
+        memory=_memory(begins),
+        sizes=_sizes(begins, stated),
         dump=dump,
         notes=(*notes, *dumped),
     )
@@ -129,7 +127,7 @@ def _memory(lines: Sequence[str]) -> Memory:
     most: dict[str, float] = {}
     for kind, pattern, unit_bytes in forms.MEMORY:
         for line in lines:
-            for printed in re.findall(pattern, line[:MAX_LINE]):
+            for printed in re.findall(pattern, line):
                 most[kind] = max(most.get(kind, 0.0), _number(printed) * unit_bytes)
     return Memory(**{kind: most[kind] for kind in most if most[kind] > 0})
 
@@ -199,16 +197,14 @@ def _second_run(path: str, line: int, how: str = "") -> InputError:
 
 def _without_steps(path: str, lines: Sequence[str], known: str) -> InputError:
     """Return the reason why a file without steps cannot be compared."""
-    units: dict[int, str] = {}
-    for at, line in enumerate(lines, 1):
-        if match := forms.ELAPSED.search(line):
-            units[at] = match[1]
+    found = ((at, forms.ELAPSED.search(line)) for at, line in enumerate(lines, 1))
+    units = {at: match[1] for at, match in found if match}
     if others := set(units.values()) - {"ms", "s"}:
         message = f"elapsed time is in {', '.join(sorted(others))}; allowed are ms and s"
         return InputError.single(path, f"line {min(units)}", message)
     filled = [at for at, line in enumerate(lines, 1) if line.strip()]
     for name, mark in forms.STARTS.items():
-        if any(mark.search(line[:MAX_LINE]) for line in lines):
+        if any(map(mark.search, lines)):
             message = f"a log of {name} that ends before a step was printed: it is truncated"
             return InputError.single(path, f"line {filled[-1]}", message)
     what = "is of no known form" if filled else "is empty"
@@ -219,7 +215,7 @@ def _stated(lines: Sequence[str]) -> dict[str, int]:
     """The last that is said of each of forms.SIZES."""
     found: dict[str, int] = {}
     for name, pattern in forms.SIZES:
-        matches = (re.search(pattern, line[:MAX_LINE]) for line in reversed(lines))
+        matches = (re.search(pattern, line) for line in reversed(lines))
         last = next(filter(None, matches), None)
         value = int(last[1].replace(",", "")[:15]) if last else 0
         if value:
@@ -236,11 +232,8 @@ def _sizes(lines: Sequence[str], stated: Mapping[str, int]) -> Sizes:
         gpus, rest = divmod(found["global_batch"], per_gpu)
         if gpus and not rest:
             found.setdefault("num_gpus", gpus)
-    mesh = ""
-    for line in lines:
-        if match := forms.MESH.search(line[:MAX_LINE]):
-            mesh = match[1]
-    lengths = [int(length) for length in mesh.split(",") if length.strip()]
+    meshes = [match[1] for match in map(forms.MESH.search, lines) if match]
+    lengths = [int(length) for mesh in meshes[-1:] for length in mesh.split(",") if length.strip()]
     if lengths and 0 < prod(lengths) <= MAX_GPUS:
         found.setdefault("num_gpus", prod(lengths))
     return found

@@ -92,9 +92,15 @@ class Job:
     training: Training = FULL  # as another file beside the configuration says
 
 
-def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
-    """The model and the cluster that a request names, None where it does not; raises InputError."""
-    problems, model, cluster = Problems(), None, None
+def named(
+    request: Request, reading: ParsedConfig | None = None
+) -> tuple[ModelSpec | None, ClusterSpec | None]:
+    """The model and the cluster that a request names, the file's own model where it names none.
+
+    None where nobody says it. Raises InputError.
+    """
+    own = reading.own_model if reading else None
+    problems, model, cluster = Problems(), own.spec if own else None, None
     if request.model is not None:
         from planner.catalog.models import load_model
 
@@ -107,18 +113,12 @@ def named(request: Request) -> tuple[ModelSpec | None, ClusterSpec | None]:
     return model, cluster
 
 
-def model_of(request: Request, reading: ParsedConfig) -> ModelSpec | None:
-    """The model that a request names, else the file's own; raises InputError."""
-    return named(request)[0] or (reading.own_model.spec if reading.own_model else None)
-
-
 def job_of(request: Request, reading: ParsedConfig) -> Job | None:
     """The job, its model the file's own where none is named; None without model or cluster.
 
     Adapters are trained where a file beside says so; InputError where that is unsound.
     """
-    model = model_of(request, reading)
-    _, cluster = named(request)
+    model, cluster = named(request, reading)
     if model is None or cluster is None:
         return None
     beside, training = Path(reading.path).parent / FILE, reading.training
@@ -206,21 +206,17 @@ def needed_job(request: Request, reading: ParsedConfig) -> Job:
 def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedConfig:
     """The reading with what the request says of its launch, its model and its script."""
     reading = kind.launched(with_model(reading), request.environment)
-    if model := model_of(request, reading):
+    if model := named(request, reading)[0]:
         reading = kind.of_model(reading, model)
-    left_open = dict(reading.left_open)
     # Of what the file leaves open, what is assumed.
-    added: dict[str, Located] = {}
-    for name, value in request.assumed.items():
-        stated = reading.decisions.get(name)
-        if stated is None or not (stated.line or stated.value):
-            added[name] = Located(value=value, key=ASSUME)
-            left_open.pop(name, None)
+    stated = {name for name, each in reading.decisions.items() if each.line or each.value}
+    assumed = {name: each for name, each in request.assumed.items() if name not in stated}
+    added = {name: Located(value=value, key=ASSUME) for name, value in assumed.items()}
     said = {*added, *("recompute" for name in added if name in POLICY_COUNT_FIELDS)}
     return replace(
         reading,
         decisions={**reading.decisions, **added},
-        left_open=left_open,
+        left_open={name: each for name, each in reading.left_open.items() if name not in added},
         assumes=tuple(name for name in reading.assumes if name not in said),
     )
 

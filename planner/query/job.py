@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import get_args
 
-from planner.catalog.clusters import largest_cluster_of, load_cluster_of
+from planner.catalog.clusters import largest_cluster_of
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.errors import InputError, unknown
 from planner.limits import MAX_BATCH, MAX_COUNT_DIGITS, MAX_GPUS, MAX_SIZES, brief
@@ -91,10 +91,8 @@ def read_precision(text: str | None, cluster: ClusterSpec | None, problems: Prob
         return "bf16"
     precision: Precision = text  # type: ignore[assignment]
     if cluster is not None:
-        try:
-            peak_flops_per_s(cluster.accelerator, precision)
-        except ValueError as error:
-            problems.add("--precision", str(error))
+        peak = partial(peak_flops_per_s, cluster.accelerator)
+        problems.parsed("--precision", precision, peak)
     if precision in FULL_PRECISIONS:
         text = f"{precision}: no kernel tables; shares of its peak are those of 16 bits"
         problems.note(NoteKind.default, text, "precision")
@@ -251,12 +249,6 @@ def _count(part: str, text: str) -> int:
         "needs a range such as 8..1024 (doubling) or numbers such as 8,24,64, "
         f"of 1 to {MAX_GPUS:,}; given {brief(text)}",
     )
-
-
-def read_clusters(cluster: str, gpus: str, problems: Problems) -> tuple[ClusterSpec, ...]:
-    """Return the cluster of every size, or note what is wrong with the first that has none."""
-    sizes = problems.read(lambda: [load_cluster_of(cluster, size) for size in read_sizes(gpus)])
-    return tuple(sizes or ())
 
 
 def read_largest(node: str, max_gpus: int, problems: Problems) -> ClusterSpec | None:

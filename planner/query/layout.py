@@ -98,16 +98,12 @@ def complete(
         text = f"not known from the file, {told} says so; memory, network and time are not checked"
         values.add("job.left_open", f"{', '.join(names)}: {text}", *names)
         gpus = replace(gpus, dp=None)
-    batch = None
-    if gpus.dp is not None:
-        batch = batch_of(values, gpus.dp, asked=asked.global_batch)
+    batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=asked.global_batch)
     is_length_open = asked.seq_len is None and values.given("seq_len") is None
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)
     traits, unpriced = _trained(values, job, _traits(values, job, framework, gpus))
-    strategy = None
-    if batch is not None:
-        strategy = _strategy(values, job, traits.support, gpus, batch)
+    strategy = batch and _strategy(values, job, traits.support, gpus, batch)
     known = {**shape_of(job.model), "model.family": job.model.family, "seq_len": seq_len}
     if strategy:
         known |= vars(strategy)
@@ -117,7 +113,15 @@ def complete(
         compute_capability=accelerator.compute_capability,
         vendor=accelerator.vendor,
     )
-    assumes = (*reading.assumes, *(_left_to_script(values) if script_recomputes else ()))
+    # What decides memory and a file may leave to the training script.
+    left = (
+        {"recompute": POLICY_COUNT_FIELDS, "optimizer": ("optimizer",)} if script_recomputes else {}
+    )
+    given = {name for name in reading.decisions if values.given(name) is not None}
+    assumes = (
+        *reading.assumes,
+        *(name for name, stated in left.items() if given.isdisjoint(stated)),
+    )
     if unpriced:
         values.add("job.unpriced", f"{unpriced}; memory and time are not checked")
     values.assumed += reading.supposes
@@ -264,12 +268,9 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
     names = [] if asked is None else [str(asked)]
     names += [said.profile, CURRENT, *profile_names(framework)]
     settings = (*values.reading.traits, *said.settings)
-    traits = load_traits(framework, names[0], settings)
-    for name in dict.fromkeys(names):
-        profile = load_traits(framework, name, settings)
-        if _offers(profile.support, values, job, gpus):
-            traits = profile
-            break
+    profiles = (load_traits(framework, name, settings) for name in dict.fromkeys(names))
+    offering = (each for each in profiles if _offers(each.support, values, job, gpus))
+    traits = next(offering, None) or load_traits(framework, names[0], settings)
     optimizer = values.word("optimizer", optimizer_names(framework), rule="job.optimizer")
     traits = traits if optimizer is None else with_optimizer(traits, optimizer)
     beside = values.word("expert_exchange", get_args(ExpertOverlap))
@@ -324,10 +325,9 @@ def _strategy(
     # Chunks of which a file says the number alone are equal ones.
     vpp_of_split = 1 if num_layers % (pp * vpp) else vpp
     layers = values.counts("layers_per_stage") or default_layers(num_layers, pp, vpp_of_split)
-    under: dict[str, tuple[int, ...]] = {}
-    for policy, name in zip(POLICIES, POLICY_COUNT_FIELDS, strict=True):
-        if counts := values.counts(name, layers, vpp):
-            under[policy] = counts
+    every = zip(POLICIES, POLICY_COUNT_FIELDS, strict=True)
+    counts = {policy: values.counts(name, layers, vpp) for policy, name in every}
+    under = {policy: counted for policy, counted in counts.items() if counted}
     least_stage = min(support.zero_stages)
     is_said_elsewhere = "zero_stage" in values.reading.decisions or least_stage > 0
     if values.given("zero_stage") is None and is_said_elsewhere:
@@ -349,21 +349,9 @@ def _strategy(
         "sequence_parallel": tp > 1 and must_shard,
         "placement": support.placements[0],
     }
-    columns: dict[str, Any] = {}
-    for name, decision in STRATEGY_FIELDS.items():
-        if name in known:
-            columns[name] = known[name]
-        else:
-            columns[name] = values.of(name, decision, usual[name])
+    columns: dict[str, Any] = {
+        name: known[name] if name in known else values.of(name, decision, usual[name])
+        for name, decision in STRATEGY_FIELDS.items()
+    }
     modules = values.words("recompute_modules")
     return Strategy(**columns, **split_values(layers, under), recompute_modules=modules)
-
-
-def _left_to_script(values: Values) -> tuple[str, ...]:
-    """Return the names of what decides memory and is left to the training script by the file."""
-    left: list[str] = []
-    if all(values.given(name) is None for name in POLICY_COUNT_FIELDS):
-        left.append("recompute")
-    if values.given("optimizer") is None:
-        left.append("optimizer")
-    return tuple(left)

@@ -169,11 +169,6 @@ def one_layout(query: Query, problems: Problems) -> dict[str, Any]:
     return found
 
 
-def without_layout(query: Query) -> Query:
-    """Return the question with its layout left open."""
-    return query.with_(**dict.fromkeys(OF_LAYOUT))
-
-
 def parse_whole(text: str, allowed: str = "one whole number here") -> int:
     """Read a whole number; ValueError says what is allowed."""
     try:

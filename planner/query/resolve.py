@@ -4,9 +4,11 @@ The steps go one way: model, cluster, software, job, narrowing, aim, then what f
 formats of files cannot say.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from planner.catalog.clusters import (
     load_cluster,
@@ -38,18 +40,38 @@ from planner.query.software import (
     unsupported_hardware,
 )
 from planner.search.space.narrow import Narrowing
+from planner.search.space.space import EVERYTHING
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
 from planner.units import GIB, format_bytes, parse_duration, parse_usd
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resolved:
+class Case:
+    """A question: a context per framework, and the part of the space that is searched."""
+
+    contexts: tuple[Context, ...]
+    narrowing: Narrowing = EVERYTHING
+
+    @property
+    def context(self) -> Context:
+        """The first one."""
+        return self.contexts[0]
+
+    def of(self, context: Context) -> Self:
+        """The question in one other context."""
+        return replace(self, contexts=(context,))
+
+    def with_each(self, change: Callable[[Context], Context]) -> Self:
+        """The question with every context changed."""
+        return replace(self, contexts=tuple(map(change, self.contexts)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved(Case):
     """A question that was read: what to search, for what, and what was assumed."""
 
     query: Query
-    contexts: tuple[Context, ...]
-    narrowing: Narrowing
     aim: Aim = FASTEST
     notes: tuple[Note, ...] = ()
     time_limit_s: float | None = None
@@ -60,8 +82,8 @@ class Resolved:
         """Return the same with another global batch, in sequences, and a note that says so."""
         note = Note(kind=NoteKind.default, text=text, subject="global_batch")
         other = self.without_note("global_batch")
-        contexts = tuple(each.with_job(global_batch=batch) for each in self.contexts)
-        return replace(other, contexts=contexts, notes=(*other.notes, note))
+        other = other.with_each(lambda context: context.with_job(global_batch=batch))
+        return replace(other, notes=(*other.notes, note))
 
     def without_note(self, subject: str) -> "Resolved":
         """Return the same without what was noted on an option."""
@@ -87,7 +109,9 @@ def resolve(
     problems.found += query.problems
     problems.notes += problems.read(partial(not_priced_in, asked.get("like"))) or []
     model = _read_model(query.model, problems)
-    cluster = problems.read(partial(_read_cluster, query, num_gpus, problems))
+    place = with_host_memory(query.cluster, query.get("host_memory"), problems)
+    load = partial(load_cluster_of, num_accelerators=num_gpus) if num_gpus else load_cluster
+    cluster = problems.read(partial(load, place))
     fmt = fmt or format_meant(query.get("framework"))
     frameworks = read_frameworks(query, fmt, model, cluster, problems)
     precision = read_precision(query.get("precision"), cluster, problems)
@@ -142,11 +166,6 @@ def _read_model(argument: str, problems: Problems) -> ModelSpec | None:
     for part in details.left_out:
         problems.note(NoteKind.left_out, f"not planned of {details.spec.name}: {part}", "model")
     return details.spec
-
-
-def _read_cluster(query: Query, num_gpus: int | None, problems: Problems) -> ClusterSpec:
-    place = with_host_memory(query.cluster, query.get("host_memory"), problems)
-    return load_cluster_of(place, num_gpus) if num_gpus else load_cluster(place)
 
 
 def _searched(

@@ -271,13 +271,10 @@ def known_of(
     reading: ParsedConfig, shape: Mapping[str, Any], gpus: Gpus, batch: Mapping[str, int] | None
 ) -> dict[str, Any]:
     """Decisions by name: the model's shape, what follows and, before both, what the file says."""
-    known = {**shape, **gpus.degrees, "num_gpus": gpus.num_gpus, **(batch or {})}
-    if gpus.dp is not None:
-        known["dp"] = gpus.dp
-    for name, each in reading.decisions.items():
-        if each.value is not None:
-            known[name] = each.value
-    return known
+    follows = {**gpus.degrees, "num_gpus": gpus.num_gpus, **(batch or {})}
+    follows |= {} if gpus.dp is None else {"dp": gpus.dp}
+    stated = {name: each.value for name, each in reading.decisions.items()}
+    return {**shape, **follows} | {name: each for name, each in stated.items() if each is not None}
 
 
 def shape_of(model: ModelSpec) -> dict[str, int]:

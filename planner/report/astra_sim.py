@@ -70,12 +70,12 @@ def _field(number: int, value: int | str | bytes) -> bytes:
 @lru_cache(maxsize=1 << 14)
 def _encoded(field: int, values: Values) -> bytes:
     """Attributes of a message: joined to its other fields, they are its own."""
-    written = b""
     # int64_val, bool_val, string_val
     value_fields = {int: 9, bool: 27, str: 29}
-    for name, value in values:
-        written += _field(field, _field(1, name) + _field(value_fields[type(value)], value))
-    return written
+    return b"".join(
+        _field(field, _field(1, name) + _field(value_fields[type(value)], value))
+        for name, value in values
+    )
 
 
 def header() -> bytes:

@@ -127,7 +127,10 @@ def peak_groups(curve: MemoryCurve) -> dict[str, float]:
     }
 
 
-def _used(titles: Mapping[str, str], rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
+def _used(
+    titles: Mapping[str, str],
+    rows: Sequence[Mapping[str, float]],
+) -> dict[str, str]:
     used = {name for row in rows for name, length in row.items() if length}
     return {name: title for name, title in titles.items() if name in used}
 

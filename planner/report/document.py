@@ -4,7 +4,6 @@ Row types (in ``answers/`` and beside the screens here) say what each document h
 of them at run time.
 """
 
-import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
@@ -186,20 +185,9 @@ class Shown:
 
     def text(self, width: int = 80) -> str:
         """The screen of the command, so many characters wide."""
-        from planner.report.table import Screen
+        from planner.report.table import drawn
 
-        text = io.StringIO()
-        self.screen(
-            Screen(
-                width=width,
-                file=text,
-                color_system=None,
-                highlight=False,
-                emoji=False,
-                markup=False,
-            )
-        )
-        return text.getvalue()
+        return drawn(self.screen, width)
 
     def __str__(self) -> str:
         """The screen of the command."""

@@ -33,7 +33,9 @@ def _grow(
             _grow(branch, inner, path, total)
 
 
-def _grouped(items: Iterable[tuple[str, float]]) -> list[tuple[str, dict[str, float]]]:
+def _grouped(
+    items: Iterable[tuple[str, float]],
+) -> list[tuple[str, dict[str, float]]]:
     """Heads of dotted names, largest first, with the sizes of what stands behind them."""
     groups: dict[str, dict[str, float]] = {}
     for name, value in items:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, field, make_dataclass
-from io import StringIO
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -108,12 +108,10 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
 
 def render_text(results: Sequence[FileResult]) -> str:
     """The same without colours, for a file."""
-    from planner.report.table import Screen
+    from planner.report.table import drawn
 
-    console = Screen(file=StringIO(), width=100, highlight=False, emoji=False)
-    with console.capture() as captured:
-        print_findings(results, console)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    text = drawn(partial(print_findings, results), 100)
+    return "\n".join(map(str.rstrip, text.splitlines()))
 
 
 def check_document(results: Sequence[FileResult]) -> dict[str, Any]:

@@ -79,11 +79,16 @@ def describe(
         for each in ((*answer.plans, answer.fastest) if answer else ())
         if each and (differences(strategy, each.strategy) or each.framework != plan.framework)
     ]
-    stages = []
-    for stage, peak in enumerate(estimate.memory.stage_peak_bytes):
-        layers, verdict = strategy.layers_per_stage[stage], estimate.memory.verdict_at(peak)
-        sizes = (f"{peak / GIB:,.2f}", f"{(hbm_bytes - peak) / GIB:,.2f}")
-        stages.append((str(stage), str(layers), *sizes, verdict))
+    stages = [
+        (
+            f"{stage}",
+            f"{strategy.layers_per_stage[stage]}",
+            f"{peak / GIB:,.2f}",
+            f"{(hbm_bytes - peak) / GIB:,.2f}",
+            estimate.memory.verdict_at(peak),
+        )
+        for stage, peak in enumerate(estimate.memory.stage_peak_bytes)
+    ]
     nearby = evidence_line(context, evidence(context, strategy))
     named = filter(None, (item_of(f"time.{name}") for name in estimate.time))
     sentences = {item.address: summary_of(item) for item in named}

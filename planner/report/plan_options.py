@@ -171,11 +171,17 @@ def _side(side: Side) -> dict[str, Any]:
 
 def versus_document(found: Versus) -> VersusDocument:
     """Every side with its plan."""
-    others = []
-    for other in found.others:
-        verdict, speed = _versus_line(found, other), found.ratio(other)
-        others.append(OtherRow(**_side(other), speed=speed, verdict=verdict))
-    return VersusDocument(asked=SideRow(**_side(found.asked)), others=others)
+    return VersusDocument(
+        asked=SideRow(**_side(found.asked)),
+        others=[
+            OtherRow(
+                **_side(other),
+                speed=found.ratio(other),
+                verdict=_versus_line(found, other),
+            )
+            for other in found.others
+        ],
+    )
 
 
 MEMORIES = {HBM: "device memory", HOST: "host memory"}

@@ -62,7 +62,10 @@ def _gpus(row: answers.ListedRecipe) -> str:
     return str(row.gpus) if row.needed_gpus == row.gpus else f"{row.gpus} ({row.needed_gpus})"
 
 
-def _lists(hint: str, *lists: tuple[Sequence[Any], list[Column[Any]], int, str]) -> list[Part]:
+def _lists(
+    hint: str,
+    *lists: tuple[Sequence[Any], list[Column[Any]], int, str],
+) -> list[Part]:
     """Tables of the rows, each with how many were found in all; then the hint."""
     made: list[Part] = []
     for rows, columns, found, what in lists:

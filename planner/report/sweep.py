@@ -1,13 +1,13 @@
 """Summary of a sweep and of its results: words, tables, CSV, JSON."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
-from planner.answers.row import row_from
+from planner.answers.row import row_from, row_of
 from planner.report.table import Column, Table, csv_text, show, whole
 from planner.sweep.run import ASKED, FAILED, NOTHING, PLAN, REFUSED, Results, Row
 from planner.sweep.winners import Winners
@@ -27,25 +27,26 @@ class SweepRow:
 
     results: str
     cells: int
-    axes: dict[str, list[Any]]
+    axes: Mapping[str, tuple[Any, ...]]
     by_status: dict[str, int]
     known: int  # answers that were there already
     executor: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepShowRow:
-    """The best cells of results."""
-
-    results: str
-    cells: int
-    axes: dict[str, list[Any]]
-    conditions: list[str]
-    plans: int
-    measure: str
-    per: list[str]
-    choices: list[str]
-    rows: list[dict[str, Any]]  # with rank
+# The best cells of results; their rows have a rank.
+SweepShowRow: Any = row_of(
+    "SweepShowRow",
+    Winners,
+    {
+        "results": str,
+        "cells": int,
+        "axes": dict[str, tuple[Any, ...]],
+        "plans": int,
+        "measure": str,
+        "rows": list[dict[str, Any]],
+    },
+    leave_out=("best", "num_plans", "num_unknown"),
+)
 
 
 def outcome(results: Results, num_known: int, executor: str) -> SweepRow:
@@ -54,7 +55,7 @@ def outcome(results: Results, num_known: int, executor: str) -> SweepRow:
     return SweepRow(
         results=results.path,
         cells=len(results.rows),
-        axes={name: list(values) for name, values in results.axes.items()},
+        axes=results.axes,
         by_status={name: counts[name] for name in STATUSES},
         known=num_known,
         executor=executor,
@@ -136,30 +137,25 @@ def _text(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def show_rows(shown: Winners) -> list[dict[str, Any]]:
-    """Return the same as rows of data, with every column of the results."""
-    return [
-        {"rank": rank, **row} for ranked in shown.best for rank, row in enumerate(ranked, start=1)
-    ]
-
-
 def render_show_csv(shown: Winners) -> str:
     """Return the rows as CSV with a header."""
-    rows = show_rows(shown)
+    rows = show_document(shown).rows
     return csv_text(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
 def show_document(shown: Winners) -> Any:  # noqa: ANN401 - a row
-    """Return the document ``sweep-show``."""
-    results = shown.results
+    """Return the document ``sweep-show``, with every column of the results."""
     return row_from(
         SweepShowRow,
         shown,
-        results=results.path,
-        cells=len(results.rows),
-        axes={name: list(values) for name, values in results.axes.items()},
-        conditions=list(shown.conditions),
+        results=shown.results.path,
+        cells=len(shown.results.rows),
+        axes=shown.results.axes,
         plans=shown.num_plans,
         measure=shown.measure.column,
-        rows=show_rows(shown),
+        rows=[
+            {"rank": rank, **row}
+            for ranked in shown.best
+            for rank, row in enumerate(ranked, start=1)
+        ],
     )

@@ -34,6 +34,17 @@ class Screen(Console):
                 yield Segment(printable(segment.text), segment.style)
 
 
+def drawn(screen: Callable[[Console], None], width: int) -> str:
+    """What is printed, as text so many characters wide, without colours."""
+    text = io.StringIO()
+    screen(
+        Screen(
+            width=width, file=text, color_system=None, highlight=False, emoji=False, markup=False
+        )
+    )
+    return text.getvalue()
+
+
 @dataclass(frozen=True)
 class Column(Generic[R]):
     """One column: its title and what it says of a row."""
@@ -113,7 +124,13 @@ def _drawn(table: Table[R], gap: int) -> RichTable:
     return made
 
 
-def _total(columns: Sequence[Column[R]], rows: Sequence[R], gap: int, *, may_wrap: bool) -> int:
+def _total(
+    columns: Sequence[Column[R]],
+    rows: Sequence[R],
+    gap: int,
+    *,
+    may_wrap: bool,
+) -> int:
     """Characters of a row: of columns the longest lines, or the longest words where they wrap."""
     total = gap * (len(columns) - 1)
     for column in columns:

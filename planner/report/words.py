@@ -49,7 +49,11 @@ def inputs_line(
     return ", ".join(filter(None, parts))
 
 
-def question_lines(line: str, notes: Iterable[Note], narrowed: Sequence[str] = ()) -> list[Text]:
+def question_lines(
+    line: str,
+    notes: Iterable[Note],
+    narrowed: Sequence[str] = (),
+) -> list[Text]:
     """Return what was asked, and what was said of it that is no default."""
     only = [f"narrowed by {', '.join(narrowed)}"] if narrowed else []
     return [Text(line, "dim"), *map(Text, only), *note_lines(notes, assumed=False)]
@@ -314,12 +318,9 @@ def evidence_line(context: Context, found: Evidence) -> str:
             for name, degree in degrees.items()
             if degree > 1 or name not in ("cp", "ep")
         ]
-        parts_of_run = [run.model, f"{run.gpus:,} {run.accelerator}", " ".join(layout)]
-        if run.framework != context.traits.name:
-            parts_of_run.append(run.framework)
-        if run.precision != context.job.precision:
-            parts_of_run.append(run.precision)
-        what = ", ".join(parts_of_run)
+        others = {run.framework: context.traits.name, run.precision: context.job.precision}
+        named = [name for name, own in others.items() if name != own]
+        what = ", ".join((run.model, f"{run.gpus:,} {run.accelerator}", " ".join(layout), *named))
         memory = "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
         runs.append(f"{what}: time {100.0 * run.time_error:+.1f} %{memory}")
     if runs:

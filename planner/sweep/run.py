@@ -72,10 +72,7 @@ def run(
     partial = target.with_suffix(".partial")
     known = {**_rows_by_key(target), **_rows_by_key(partial)}
     cells = [(key_of(cell.query), cell) for cell in sweep.cells()]
-    tasks = {}
-    for key, cell in cells:
-        if key not in known:
-            tasks[key] = Task(key=key, query=cell.query)
+    tasks = {key: Task(key=key, query=cell.query) for key, cell in cells if key not in known}
     num_known = len({key for key, _ in cells} & known.keys())
     progress(0, len(tasks), num_known)
     found: dict[str, Row] = dict(known)

@@ -75,10 +75,9 @@ class Sweep:
         """Return the cell with these values, one of each axis."""
         values, keywords = zip(*chosen, strict=True)
         model, cluster, *options = keywords
-        said = {}
-        for axis, keyword in zip(self.axes[len(PLACES) :], options, strict=True):
-            if keyword != ():
-                said[axes_by_name()[axis.name].name] = keyword
+        names = [axes_by_name()[axis.name].name for axis in self.axes[len(PLACES) :]]
+        both = zip(names, options, strict=True)
+        said = {name: keyword for name, keyword in both if keyword != ()}
         return Cell(values=values, query=Query.of(model, cluster, **said))
 
 
@@ -208,10 +207,12 @@ def check_values(sweep: Sweep, path: Path) -> None:
             wrong = _own_problems(sweep.cell(first).query, axis.name)
             if not wrong:
                 continue
-            others = []
-            for other, own in enumerate(choices):
-                if other != number:
-                    others += [[*first[:other], each, *first[other + 1 :]] for each in own[1:]]
+            others = [
+                [*first[:other], each, *first[other + 1 :]]
+                for other, own in enumerate(choices)
+                for each in own[1:]
+                if other != number
+            ]
             # so many are read before a value is said to be wrong in all of them
             found = (_own_problems(sweep.cell(cell).query, axis.name) for cell in others[:24])
             if all(own is None or own for own in found):

@@ -93,7 +93,12 @@ def _condition(text: str, columns: Sequence[str]) -> Callable[[Row], bool]:
 
 
 def winners(
-    results: Results, *, best: str, where: Sequence[str] = (), per: str | None = None, top: int = 1
+    results: Results,
+    *,
+    best: str,
+    where: Sequence[str] = (),
+    per: str | None = None,
+    top: int = 1,
 ) -> Winners:
     """The best ``top`` rows of every job; ``per``: the columns that tell jobs apart.
 

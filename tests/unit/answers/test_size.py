@@ -7,13 +7,13 @@ import pytest
 from contexts import context_of
 
 from planner.answers.base import Deadline, Plan
+from planner.answers.nothing_fits import nothing_fits
 from planner.answers.scale import fastest_on_all
 from planner.answers.size import (
     ClusterOf,
     Sizer,
     Sizing,
     nearest_sizes,
-    nothing_at_any_size,
     on_cluster,
 )
 from planner.answers.whatif import Case
@@ -160,6 +160,6 @@ def test_where_nothing_fits_the_error_says_what_would() -> None:
     result = sized(Case(contexts=(context,)))
     assert result.sizes == ()
     assert result.chosen is None
-    error = nothing_at_any_size(result)
+    error = nothing_fits(result.case)
     assert isinstance(error, NothingFitsError)
     assert "of HBM per GPU" in str(error)
