@@ -8,6 +8,8 @@ A case has a ``run`` (a command line; white space in texts counts as one space) 
 - ``lines``: how many messages there are, but for a last one of what to type instead
 - ``columns``: widths of terminals, where no line is wider and no text is cut
 - ``json``: values of the answer to ``--format json``, by their paths
+- ``same``, ``less``: paths to others with the same, or a larger value; those that begin with
+  ``beside.`` are of the answer to a second command line, ``beside``
 
 or a ``start`` with ``refused``: the rest of wrong command lines, and what the messages say. All of
 them end with code 2, nothing on standard output and a line ``where::key: message`` of each problem;
@@ -36,7 +38,7 @@ CASES = {
     for claim, case in yaml.safe_load(path.read_text(encoding="utf-8")).items()
 }
 KEYS = {"run", "exit", "first", "out", "err", "lacks", "lines", "columns", "json"}
-KEYS |= {"start", "refused", "files", "plan", "before", "writes"}
+KEYS |= {"same", "less", "beside", "start", "refused", "files", "plan", "before", "writes"}
 PROBLEM = re.compile(r"[^:]+(:\d+)?::[^:]+: .+|note: .+")
 
 
@@ -76,6 +78,26 @@ def assert_width(answer: Run, width: int) -> None:
     assert "…" not in answer.out
 
 
+def at(document: Any, path: str) -> Any:
+    for key in path.split("."):
+        document = document[int(key) if isinstance(document, list) else key]
+    return document
+
+
+def assert_values(case: dict[str, Any]) -> None:
+    if not case.keys() & {"json", "same", "less"}:
+        return
+    document = json.loads(said(f"{case['run']} --format json").out)
+    if "beside" in case:
+        document["beside"] = json.loads(said(f"{case['beside']} --format json").out)
+    for path, value in case.get("json", {}).items():
+        assert at(document, path) == value, path
+    for path, other in case.get("same", {}).items():
+        assert at(document, path) == at(document, other), path
+    for path, other in case.get("less", {}).items():
+        assert at(document, path) < at(document, other), path
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_answer_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
@@ -100,14 +122,10 @@ def test_the_answer_says_so(name: str, tmp_path: Path, monkeypatch: pytest.Monke
         answer = said(f"{case['start']} {rest}")
         assert_texts({"exit": 2, "err": messages, **case}, answer)
         assert_refused(answer)
-    for path, value in case.get("json", {}).items():
-        found = json.loads(said(f"{case['run']} --format json").out)
-        for key in path.split("."):
-            found = found[int(key) if isinstance(found, list) else key]
-        assert found == value
+    assert_values(case)
     written = {str(path): path.read_text() for path in Path().rglob("*") if path.is_file()}
     for file, texts in case.get("writes", {}).items():
         text = written.pop(file)
         assert text != given.pop(Path(file), "")
-        assert all(each in text for each in listed(texts))
+        assert [each for each in listed(texts) if each not in text] == []
     assert written == {str(path): text for path, text in given.items()}

@@ -1,7 +1,6 @@
 """``planner export``: from a plan or a question to a page, a trace, or an error."""
 
 import inspect
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,27 +61,6 @@ def test_a_question_becomes_the_page_of_its_best_plan(written: Any) -> None:
     assert "TP 4" in page.text
     assert "Defaults of the question" in page.text
     assert "megatron.args" not in page.text, "the files are those of the format asked for"
-
-
-def test_paths_in_a_plan_are_text(saved: str, tmp_path: Path, written: Any) -> None:
-    model = tmp_path / "<img src=x>&amp;.yaml"
-    model.write_text((ROOT / "models" / "llama3-8b.yaml").read_text())
-    plan = yaml.safe_load(Path(saved).read_text())
-    plan["inputs"]["model"] = str(model)
-    Path(saved).write_text(yaml.safe_dump(plan, width=10_000))
-    page = read_page(written(saved, "--no-search"))
-    assert "img" not in page.tags
-    assert "<img src=x>&amp;.yaml" in page.text
-
-
-def test_a_trace_is_json_of_one_iteration(saved: str, tmp_path: Path) -> None:
-    out = tmp_path / "trace.json"
-    run = planner("export", "--to", "perfetto", saved, "-o", str(out))
-    assert (run.code, run.out) == (0, "")
-    document = json.loads(out.read_text())
-    names = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"]
-    assert [name.partition(":")[0] for name in names] == ["stage 0", "stage 1"]
-    assert document["otherData"]["model"] == "llama3-8b"
 
 
 def test_a_page_takes_every_option_of_a_question() -> None:

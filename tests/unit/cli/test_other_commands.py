@@ -2,27 +2,9 @@ import csv
 import io
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from in_process import json_of, planner
-
-
-@pytest.fixture
-def plan_file(tmp_path: Path) -> Path:
-    path = tmp_path / "best.yaml"
-    assert planner("plan", "llama3-8b", "2xdgx-h100", "--save", str(path), "--top", "1").code == 0
-    return path
-
-
-def test_every_item_of_a_plan_has_a_term(plan_file: Path) -> None:
-    from planner.answers.explain import item_of, item_values
-    from planner.answers.plan_file import load_plan
-    from planner.cost.estimate import estimate
-
-    context, strategy, _ = load_plan(plan_file)
-    for name in item_values(estimate(context, strategy)):
-        assert item_of(name) is not None, name
 
 
 @pytest.mark.parametrize("width", [80, 120, 160])

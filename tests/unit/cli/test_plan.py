@@ -76,8 +76,3 @@ def test_a_link_is_followed_when_saving(tmp_path: Path) -> None:
     assert planner(*SMALL, "--save", str(link), "--force").code == 0
     assert link.is_symlink()
     assert "schema_version" in target.read_text()
-
-
-def test_the_placement_of_the_fastest_plan_is_shown() -> None:
-    placement = json_of(*SMALL)["plans"][0]["strategy"]["placement"]
-    assert f"Rank order {placement} (inside out): " in planner(*SMALL, "-v").out

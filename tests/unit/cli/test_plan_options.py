@@ -6,20 +6,15 @@ import math
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from in_process import json_of, planner
+from in_process import planner
 
 from planner.answers.plan_file import load_plan
 from planner.cost.estimate import estimate
 
 SMALL = ("plan", "llama3-8b", "1xdgx-h100", "--global-batch", "32", "--seq-len", "4096")
 JOB = (*SMALL, "--tokens", "10B")
-
-
-def answer(*options: str, question: tuple[str, ...] = SMALL) -> Any:
-    return json_of(*question, *options)
 
 
 @pytest.mark.parametrize(
@@ -46,17 +41,6 @@ def test_a_saved_plan_reads_back_whatever_was_fixed(
     assert again.iter_time_s == pytest.approx(best["iter_time_s"])
     assert again.memory.peak_bytes == pytest.approx(best["memory"]["peak_bytes"])
     assert again.memory.usable_bytes == pytest.approx(best["memory"]["usable_bytes"])
-
-
-def test_frameworks_that_do_not_offer_a_fixed_value_drop_out_with_a_note() -> None:
-    data = answer("--framework", "any", "--fix", "offload=optimizer:nvme")
-    assert data["inputs"]["frameworks"] == ["deepspeed"]
-    notes = [note for note in data["inputs"]["assumed"] if note.startswith("left out for --fix")]
-    assert len(notes) == 3
-    assert "megatron does not offer offload optimizer:nvme" in notes[0]
-    nobody = planner(*SMALL, "--framework", "any", "--fix", "zero=3", "--fix", "schedule=zb-v")
-    assert nobody.code == 2
-    assert len(nobody.err.splitlines()) == 4
 
 
 def test_a_time_limit_reports_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from in_process import json_of
 
 from planner.errors import InputError
 from planner.limits import MAX_SIZES
-from planner.query.job import read_sizes
+from planner.query.job import read_sizes, smooth_step
 
 QUESTION = ("size", "llama3-8b", "dgx-h100", "--gpus", "8..64", "--global-batch", "64")
 
@@ -32,6 +32,10 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--gpus"):
         read_sizes(text)
     assert len(read_sizes(",".join(map(str, range(1, MAX_SIZES + 1))))) == MAX_SIZES
+
+
+def test_the_batch_that_is_proposed_divides_over_the_gpus() -> None:
+    assert [smooth_step(gpus) for gpus in (1, 128, 96, 40, 67)] == [64, 64, 48, 40, 64]
 
 
 def test_json_holds_every_size_in_base_units() -> None:

@@ -1,5 +1,6 @@
 """Machine, settings and adapters that records state: CUDA graphs, dispatchers, overlap, chunks."""
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,6 @@ def stating(record: Record, **runtime: Any) -> Record:
     return record.model_copy(update={"runtime": Runtime(**runtime)})
 
 
-def test_graphs_replay_what_they_capture(mixture: Record) -> None:
-    def captured(*scope: str) -> float:
-        return to_setup(stating(mixture, cuda_graph=scope)).traits.kernels.cuda_graph_fraction
-
-    assert captured("full_iteration") == 1.0
-    assert captured("attn", "moe_router") == captured("attn") + captured("moe_router")
-    assert captured("attn") > captured("moe_router") > 0.0
-    assert captured("attn", "moe_router", "moe_preprocess") < 1.0
-    assert captured("mlp") == captured() == 0.0
-
-
 def test_graphs_as_stated_are_a_trait_with_a_note(mixture: Record) -> None:
     setup = to_setup(stating(mixture, cuda_graph=("attn", "moe_router", "moe_preprocess")))
     assert any(note.startswith("CUDA graphs replay") for note in setup.notes)
@@ -63,31 +53,28 @@ def test_a_stated_dispatcher_overrides_the_profile_s(
     assert to_setup(record).traits.kernels.deduplicated_dispatch is deduplicates
 
 
-@pytest.mark.parametrize(("dispatcher", "permutes"), [("hybridep", True), ("deepep", False)])
-def test_one_dispatcher_sorts_tokens_in_its_own_kernels(
-    mixture: Record, dispatcher: str, permutes: bool
+@pytest.mark.parametrize(
+    ("stated", "place", "value"),
+    [
+        ({"dispatcher": "hybridep"}, "kernels.dispatch_permutes", True),
+        ({"dispatcher": "deepep"}, "kernels.dispatch_permutes", False),
+        ({"products_in_16_bit": "experts"}, "kernels.products_in_16_bit", "experts"),
+        ({}, "overlap.expert_all_to_all_overlap", "none"),
+        ({"expert_overlap": False}, "overlap.expert_all_to_all_overlap", "none"),
+        ({"expert_overlap": True}, "overlap.expert_all_to_all_overlap", "batches"),
+        ({"tp_overlap": True}, "overlap.tensor_parallel_overlap", "ring"),
+        ({}, "support.vocab_padding", 128),
+        ({"vocab_padding": 1}, "support.vocab_padding", 1),
+    ],
+)
+def test_what_a_record_states_of_its_software_is_a_trait(
+    mixture: Record, stated: dict[str, Any], place: str, value: object
 ) -> None:
-    kernels = to_setup(stating(mixture, dispatcher=dispatcher)).traits.kernels
-    assert kernels.dispatch_permutes is permutes
-
-
-def test_products_left_in_16_bits_are_a_trait_with_a_note(mixture: Record) -> None:
-    setup = to_setup(stating(mixture, products_in_16_bit="experts"))
-    assert setup.traits.kernels.products_in_16_bit == "experts"
-    assert "experts in 16 bits as stated" in setup.notes
-
-
-@pytest.mark.parametrize("overlaps", [None, False, True])
-def test_expert_communication_is_overlapped_where_a_record_says_so(
-    mixture: Record, overlaps: bool | None
-) -> None:
-    overlap = to_setup(stating(mixture, expert_overlap=overlaps)).traits.overlap
-    assert overlap.expert_all_to_all_overlap == ("batches" if overlaps else "none")
-
-
-def test_gathers_lie_beside_products_where_a_record_says_so(mixture: Record) -> None:
-    overlap = to_setup(stating(mixture, tp_overlap=True)).traits.overlap
-    assert overlap.tensor_parallel_overlap == "ring"
+    setup = to_setup(stating(mixture, **stated))
+    assert attrgetter(place)(setup.traits) == value
+    words = ("experts in 16 bits as stated", "vocabulary padded to a multiple of 1 as stated")
+    said = {"products_in_16_bit", "vocab_padding"} & stated.keys()
+    assert len(set(words) & set(setup.notes)) == len(said)
 
 
 def test_stated_chunks_are_taken_and_else_those_assumed(records: dict[str, Record]) -> None:
@@ -101,13 +88,6 @@ def test_nothing_is_read_from_a_name_or_a_note(records: dict[str, Record]) -> No
     for record in (records[MIXTURE], records[INTERLEAVED]):
         bare = record.model_copy(update={"id": "x", "notes": "", "framework": "x"})
         assert to_run(bare) == to_run(record)
-
-
-def test_a_vocabulary_is_padded_as_stated(mixture: Record) -> None:
-    assert to_setup(mixture).traits.support.vocab_padding == 128
-    found = to_setup(stating(mixture, vocab_padding=1))
-    assert found.traits.support.vocab_padding == 1
-    assert "vocabulary padded to a multiple of 1 as stated" in found.notes
 
 
 def test_an_odd_vocabulary_costs_one_rank_more_than_two() -> None:
@@ -150,12 +130,9 @@ def test_a_base_of_4_bits_is_qlora_and_one_of_16_lora() -> None:
     assert to_training(lora()).mode == "lora"
     found = to_training(lora(quantized_base_bits=4))
     assert (found.mode, found.rank, found.targets) == ("qlora", 16, ("q", "v"))
+    assert to_training(lora(concurrent_adapters=4)).num_adapters == 4
     joined = to_training(lora(target_modules=("c_attn",), modules_to_save=("wte", "lm_head")))
     assert joined.targets == ("q", "k", "v", "embedding", "head")
-
-
-def test_several_adapters_take_memory_and_each_token_takes_one() -> None:
-    assert to_training(lora(concurrent_adapters=4)).num_adapters == 4
 
 
 @pytest.mark.parametrize(
