@@ -3,28 +3,14 @@
 from collections.abc import Callable
 
 import pytest
+from contexts import strategy_of
 
 from planner.cost.context import Context
 from planner.search.near import MAX_REJECTIONS, nearest
 from planner.spec.strategy import Strategy
 
-BROKEN = Strategy(
-    dp=8,
-    tp=2,
-    pp=1,
-    vpp=1,
-    cp=1,
-    ep=1,
-    etp=2,
-    zero_stage=1,
-    micro_batch=8,
-    num_micro_batches=2,
-    sequence_parallel=True,
-    offload="none",
-    layers_per_stage=(32,),
-    selective_layers_per_stage=(0,),
-    recompute_layers_per_stage=(0,),
-)
+DEGREES = {"dp": 8, "tp": 2, "micro_batch": 8, "num_micro_batches": 2}
+BROKEN = strategy_of(**DEGREES, sequence_parallel=True, layers_per_stage=(32,))
 
 
 @pytest.fixture

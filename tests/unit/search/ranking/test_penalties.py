@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contexts import context_of, strategy_of
 
-from planner.catalog.clusters import load_cluster
-from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.frameworks.registry import FRAMEWORKS, load_traits
+from planner.frameworks.registry import FRAMEWORKS
 from planner.search.ranking.penalties import (
     PENALTIES,
     SIMPLICITY,
@@ -21,23 +20,13 @@ from planner.search.ranking.penalties import (
     policy_penalty,
     split_penalty,
 )
-from planner.spec.job import JobSpec
-from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
+from planner.spec.strategy import LAYER_POLICY_NAMES
 
 
-def context_for(
-    model: str = "llama3-8b",
-    cluster: str = "2xdgx-h100",
-    framework: str = "megatron",
-    seq_len: int = 4096,
-) -> Context:
-    return Context(
-        model=load_model(model),
-        job=JobSpec(global_batch=512, seq_len=seq_len, precision="bf16"),
-        cluster=load_cluster(cluster),
-        traits=load_traits(framework),
-        ranking="simplicity",
-    )
+def context_for(model: str = "llama3-8b", cluster: str = "2xdgx-h100", **given: Any) -> Context:
+    given = {"global_batch": 512, "seq_len": 4096, **given}
+    context = context_of(model=model, cluster=cluster, **given)
+    return replace(context, ranking="simplicity")
 
 
 def factor(name: str) -> float:
@@ -45,23 +34,7 @@ def factor(name: str) -> float:
     return factor_of(context_for(), name)
 
 
-PLAIN = Strategy(
-    dp=16,
-    tp=1,
-    pp=1,
-    vpp=1,
-    cp=1,
-    ep=1,
-    etp=1,
-    zero_stage=1,
-    micro_batch=1,
-    num_micro_batches=32,
-    sequence_parallel=False,
-    offload="none",
-    layers_per_stage=(32,),
-    selective_layers_per_stage=(0,),
-    recompute_layers_per_stage=(0,),
-)
+PLAIN = strategy_of(dp=16, num_micro_batches=32, layers_per_stage=(32,))
 
 
 def of(context: Context, **changes: object) -> float:
