@@ -147,14 +147,19 @@ def search(
     ladder = [_found(exploration, rung)[0] for rung in rungs]
     fastest = plans[0] if plans else None
     if breaks_ties and plans:
-        simple = ranked_by(exploration, context)
-        ties = _simplest(simple, goal, plans[0], top)
+        best_s = {plan.strategy.num_gpus: plan.weighed_s for plan in (plans[0], *ladder)}
+        simple = ranked_by(exploration, context, list(best_s))
+        of_first, *of_ladder = simplest_of(simple, goal, best_s, top)
+        # The best itself where the time is over.
+        ties = _found(simple, of_first) or plans[:1]
+        ladder = [
+            (*_found(simple, of), rung)[0] for of, rung in zip(of_ladder, ladder, strict=True)
+        ]
         layouts = {_layout(plan) for plan in ties}
         slower = [plan for plan in plans if _layout(plan) not in layouts][: top - len(ties)]
         if goal.order != "fewest_gpus":
             slower.sort(key=lambda plan: plan.iteration_s)
         plans = (*ties, *slower)
-        ladder = [_simplest(simple, FASTEST_AT_MOST, rung, 1)[0] for rung in ladder]
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
     num_too_big = num_shapes - len(exploration.shapes.lower_s)
@@ -180,12 +185,6 @@ def search(
             exploration.is_late or exploration.solving.is_unsure or enumeration.is_cut
         ),
     )
-
-
-def _simplest(simple: Exploration, goal: Goal, best: Found, k: int) -> tuple[Found, ...]:
-    """The simplest that tie with the best; the best itself where the time is over."""
-    num_gpus = best.strategy.num_gpus
-    return _found(simple, simplest_of(simple, goal, best.weighed_s, num_gpus, k)) or (best,)
 
 
 def _layout(plan: Found) -> tuple[object, ...]:

@@ -242,7 +242,8 @@ def test_bounds_are_never_above_the_best_split_and_drop_nothing_that_fits(
     for policy, best_s in zip(opened.policies, brute.per_policy_s, strict=True):
         possible = np.isfinite(best_s)
         assert np.isin(np.flatnonzero(possible), offered(model, policy)).all()
-        bound = opened.pricing.price(model, policy, opened.pricing.weights(strategy, policy)).bound
+        weight = opened.pricing.weights(strategy)[0] * opened.pricing.policy_weight(policy)
+        bound = opened.pricing.price(model, policy, weight).bound
         assert (bound_any_split_s(bound) <= best_s * (1 + ROUNDING)).all()
         for limit_s in (np.full(len(strategy), np.inf), best_s * (1 + 1e-6)):
             assert may_fit(bound, limit_s)[possible].all()

@@ -180,24 +180,25 @@ class Exploration:
         strategies are left under some policy.
         """
         shapes = self.shapes
-        model = self.pricing.model(strategy)
+        pricing = self.pricing
+        model = pricing.model(strategy)
         free_s = bound_any_split_s(model)
+        own_weight, own_penalty = pricing.weights(strategy)
         found = []
         is_fitting = np.zeros(len(strategy), dtype=bool)
         for code, policy in enumerate(self.candidates.policies):
-            weight = self.pricing.weights(strategy, policy)
+            weight = own_weight * pricing.policy_weight(policy)
             limit = kept_below_s(shapes.opened_s, shape, weight)
+            least_s = free_s * weight
             possible = offered(model, policy)
-            below = possible[free_s[possible] * weight[possible] < limit[possible]]
-            aside = np.setdiff1d(possible, below, assume_unique=True)
-            aside_s = free_s[aside] * weight[aside]
-            np.minimum.at(shapes.lower_s, shape[aside], aside_s)
+            is_below = least_s[possible] < limit[possible]
+            below = possible[is_below]
+            aside = possible[~is_below]
+            np.minimum.at(shapes.lower_s, shape[aside], least_s[aside])
             if not len(below):
                 continue
-            priced = self.pricing.price(model.take(below), policy, weight[below])
-            bound = priced.bound
-            free_below_s = free_s[below] * weight[below]
-            lower = np.maximum(bound_any_split_s(bound), free_below_s)
+            bound = pricing.price(model.take(below), policy, weight[below]).bound
+            lower = np.maximum(bound_any_split_s(bound), least_s[below])
             kept = lower < limit[below]
             kept &= may_fit(bound, limit[below])
             dropped_s = np.maximum(lower, limit[below])
@@ -215,24 +216,26 @@ class Exploration:
                     strategy=strategy.take(rows),
                     policy=np.full(len(rows), code),
                     weight=weight[rows],
-                    penalty=self.pricing.penalties(strategy.take(rows), policy, weight[rows]),
+                    penalty=own_penalty[rows] * pricing.policy_penalty(policy),
                     lower_s=lower[kept],
                 )
             )
         return found, is_fitting
 
 
-def ranked_by(exploration: Exploration, context: Context) -> Exploration:
-    """The same shapes, none opened, under the ranking of another context."""
+def ranked_by(exploration: Exploration, context: Context, num_gpus: list[int]) -> Exploration:
+    """The shapes of some numbers of GPUs, none opened, under the ranking of another context."""
     shapes = exploration.shapes
-    weight = degree_penalty(context, as_strategies(context, shapes.columns))
+    kept = np.flatnonzero(np.isin(gpus_of(shapes.columns), num_gpus))
+    columns = take(shapes.columns, kept)
+    weight = degree_penalty(context, as_strategies(context, columns))
     return Exploration(
         enumeration=replace(exploration.enumeration, context=context, dropped={}),
         shapes=Shapes(
-            columns=shapes.columns,
-            lower_s=shapes.bound_s / shapes.weight * weight,
+            columns=columns,
+            lower_s=shapes.bound_s[kept] / shapes.weight[kept] * weight,
             weight=weight,
-            footprint=shapes.footprint,
+            footprint=shapes.footprint and shapes.footprint.take(kept),
         ),
         one_per_layout=exploration.one_per_layout,
         layers=exploration.pricing.layers,
@@ -251,10 +254,11 @@ def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Explor
         ),
     )
     model = found.pricing.model(strategy)
+    own_weight, _ = found.pricing.weights(strategy)
     for code, policy in enumerate(found.candidates.policies):
         rows = offered(model, policy)
         under = strategy.take(rows)
-        weight = found.pricing.weights(under, policy)
+        weight = own_weight[rows] * found.pricing.policy_weight(policy)
         none_s = np.zeros(len(rows))
         bounded = Bounded(
             strategy=under,

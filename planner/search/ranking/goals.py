@@ -4,7 +4,7 @@ Every limit of a job (deadline, rate, budget) bounds the iteration time from abo
 of GPUs, so limits are one column of times.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.search.ranking.exploration import Exploration
 from planner.search.ranking.penalties import TIE_FRACTION
-from planner.search.ranking.rank import Best, Field, Ranked, least_value, top_k
+from planner.search.ranking.rank import Best, Field, Ranked, fastest_within, least_values, top_k
 from planner.units import Array, Index
 
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
@@ -53,30 +53,37 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     if goal.order == "fewest_gpus":
         return _on_fewest_gpus(exploration, k)
     if goal.order == "gpu_seconds":
-        return least_value(exploration, k, Field(weight=gpus, within=every))
-    by_time = Field(weight=np.ones(len(gpus)), within=every)
+        return least_values(exploration, Field(weight=gpus, within=every, k=k))[0]
     if goal.order == "fastest":
-        return least_value(exploration, k, by_time)
-    fastest = least_value(exploration, 1, by_time)
+        return least_values(exploration, fastest_within(exploration, every, k))[0]
+    (fastest,) = least_values(exploration, fastest_within(exploration, every))
     if not fastest.ranked or k == 1:
         return fastest
     best = top_k(exploration, int(candidates.group[fastest.ranked[0].row]), k)
     return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
 
 
-def simplest_of(exploration: Exploration, goal: Goal, best_s: float, num_gpus: int, k: int) -> Best:
-    """The k simplest layouts that tie with the best one under a goal.
+def simplest_of(
+    exploration: Exploration, goal: Goal, best_s: Mapping[int, float], k: int
+) -> list[Best]:
+    """The simplest layouts that tie with the best one of each of some numbers of GPUs.
 
     ``exploration`` ranks by simplicity. A tie takes at most ``1 + TIE_FRACTION`` times the time of
-    the best, ``best_s`` with penalties, on as many GPUs.
+    the best, ``best_s`` with penalties, on as many GPUs. Of the first number, to which the limits
+    of the goal apply, the k simplest.
     """
-    gpus = exploration.candidates.gpus.astype(np.float64)
-    within = gpus == num_gpus
+    gpus = exploration.candidates.gpus
+    first, *_ = best_s
     # 1e-9: so that rounding drops neither the best one itself nor one that just keeps a limit.
-    tied_s = best_s * (1.0 + TIE_FRACTION) * (1.0 + 1e-9)
-    longest_s = np.asarray(goal.longest_s(gpus)) * (1.0 + 1e-9)
-    exploration.keep_to(longest_s, np.where(within, tied_s, 0.0))
-    return least_value(exploration, k, Field(weight=np.ones(len(gpus)), within=within))
+    tied_s = np.array([best_s.get(number, 0.0) for number in gpus.tolist()])
+    tied_s = tied_s * (1.0 + TIE_FRACTION) * (1.0 + 1e-9)
+    longest_s = np.asarray(goal.longest_s(gpus * 1.0)) * (1.0 + 1e-9)
+    exploration.keep_to(np.where(gpus == first, longest_s, np.inf), tied_s)
+    fields = [
+        fastest_within(exploration, gpus == number, k if number == first else 1)
+        for number in best_s
+    ]
+    return least_values(exploration, *fields)
 
 
 def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
@@ -84,14 +91,13 @@ def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
 
     Whatever the limits of a goal; descending in GPUs.
     """
-    candidates, steps = exploration.candidates, list[Best]()
+    candidates = exploration.candidates
     exploration.keep_to(without_job_limits(candidates.gpus))
     # Rungs below the best plan's GPUs, the fewest apart.
     most_halvings = 3
-    for halvings in range(1, most_halvings + 1):
-        within = candidates.gpus <= num_gpus // 2**halvings
-        found = least_value(exploration, 1, Field(weight=np.ones(len(within)), within=within))
-        steps += [found] if found.ranked else []
+    most = [num_gpus // 2**halvings for halvings in range(1, most_halvings + 1)]
+    fields = [fastest_within(exploration, candidates.gpus <= number) for number in most]
+    steps = [found for found in least_values(exploration, *fields) if found.ranked]
     if len(steps) == most_halvings:
         steps.append(_on_fewest_gpus(exploration, 1))
     counts = [int(candidates.group[step.ranked[0].row]) for step in steps if step.ranked]

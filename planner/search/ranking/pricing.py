@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -56,19 +57,29 @@ class Pricing:
         sets = self.context.module_sets
         return sets if len(sets) > 1 and "selective" in policy.kinds else ()
 
-    def weights(self, strategy: StrategyColumns, policy: Policy) -> Array:
-        """Return the factors on time under the context's ranking."""
-        if self.context.ranking == "time":
-            return np.ones(len(strategy))
-        return evidence_penalty(self.context, strategy) * self.policy_weight(policy)
+    @cached_property
+    def _by_evidence(self) -> Context:
+        """The context ranking by penalties alone."""
+        return replace(self.context, ranking="evidence")
 
-    def penalties(self, strategy: StrategyColumns, policy: Policy, weight: Array) -> Array:
-        """Return the part of the weights that is penalties: all of it unless ties are broken."""
+    def weights(self, strategy: StrategyColumns) -> tuple[Array, Array]:
+        """Return the factors on time of degrees and states, and the part that is penalties.
+
+        All of it unless ties are broken; :meth:`policy_weight` and :meth:`policy_penalty` are the
+        further factors of a policy.
+        """
+        if self.context.ranking == "time":
+            return np.ones(len(strategy)), np.ones(len(strategy))
+        weight = evidence_penalty(self.context, strategy)
+        if self.context.ranking == "evidence":
+            return weight, weight
+        return weight, evidence_penalty(self._by_evidence, strategy)
+
+    def policy_penalty(self, policy: Policy) -> float:
+        """Return the part of a policy's weight that is penalties."""
         if self.context.ranking != "simplicity":
-            return weight
-        context = replace(self.context, ranking="evidence")
-        own = 1.0 if policy.is_mixed else policy_penalty(policy.kinds[-1], None, context)
-        return evidence_penalty(context, strategy) * own
+            return self.policy_weight(policy)
+        return 1.0 if policy.is_mixed else policy_penalty(policy.kinds[-1], None, self._by_evidence)
 
     def policy_weight(self, policy: Policy) -> float:
         """The least weight of a policy's variants; 1 where stages decide layer by layer."""

@@ -1,5 +1,6 @@
 """Ranking: the k best strategies, and the frontier of time over GPU count."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,64 +37,100 @@ def least_first(own: Array, rows: Index, number: int) -> Index:
     return rows[np.argsort(own, kind="stable")]
 
 
-def top_k(exploration: Exploration, group: int, k: int) -> Best:
-    """The k fastest strategies (of different layouts) of a group of one GPU count.
-
-    Ties are broken by the order of enumeration.
-    """
-    every = np.arange(len(exploration.shapes.gpus))
-    field = Field(weight=np.ones(len(every)), within=every == group)
-    return least_value(exploration, k, field)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """Groups of one GPU count that are compared, by ``weight · time``."""
+    """Groups of one GPU count of which the k best are asked for, by ``weight · time``."""
 
     weight: Array  # Per group
     within: Mask  # Groups
+    k: int = 1
     limit_s: float = float("inf")  # Time from which on strategies are of no interest
 
     def limits_s(self, value: float) -> Array:
         """Per group, the time from which on nothing is below a value."""
         return np.where(self.within, np.minimum(value / self.weight, self.limit_s), -np.inf)
 
+    def kth_value(self, candidates: Candidates) -> float:
+        """The k-th best value known."""
+        group = candidates.group
+        return candidates.kth_upper_s(self.within[group], self.k, self.weight[group])
 
-def least_value(exploration: Exploration, k: int, field: Field) -> Best:
-    """The k strategies (of different layouts) of least ``weight · time``.
+
+def fastest_within(exploration: Exploration, within: Mask, k: int = 1) -> Field:
+    """Field of the k fastest strategies of some groups."""
+    return Field(weight=np.ones(len(exploration.shapes.gpus)), within=within, k=k)
+
+
+def top_k(exploration: Exploration, group: int, k: int) -> Best:
+    """The k fastest strategies (of different layouts) of a group of one GPU count.
+
+    Ties are broken by the order of enumeration.
+    """
+    every = np.arange(len(exploration.shapes.gpus))
+    return least_values(exploration, fastest_within(exploration, every == group, k))[0]
+
+
+def least_values(exploration: Exploration, *fields: Field) -> list[Best]:
+    """The k strategies (of different layouts) of least ``weight · time`` of every field.
 
     Best first: whichever has the least ``weight · lower bound of its time``, a shape or a strategy,
     is opened or refined next, until that bound passes the k-th best value known. No value can be
-    below its bound, so nothing better is left out.
+    below its bound, so nothing better is left out. What several fields ask for is done at once.
     """
-    candidates, all_shapes, weight = exploration.candidates, exploration.shapes, field.weight
-    num_shapes, num_rows, shapes = FIRST_SHAPES, FIRST_ROWS, None
+    candidates = exploration.candidates
+    all_shapes = exploration.shapes
+    num_shapes = FIRST_SHAPES
+    num_rows = FIRST_ROWS
+    left: list[Index | None] = [None] * len(fields)
     while not exploration.is_late:
-        limits = field.limits_s(_kth_value(candidates, k, field))
-        shapes = exploration.shapes_below(limits, shapes)
-        rows = np.flatnonzero(candidates.unrefined_below(limits) & candidates.may_lead())
-        if not len(shapes) and not len(rows):
-            break
-        of_shapes = weight[all_shapes.group[shapes]] * all_shapes.lower_s[shapes]
-        of_rows = weight[candidates.group[rows]] * candidates.lower_s[rows]
-        knows_none = len(rows) > 0 and not np.isfinite(limits).any()
-        nearest = of_shapes.min(initial=np.inf) <= of_rows.min(initial=np.inf)
-        if len(shapes) and nearest and not knows_none:
-            exploration.open(least_first(of_shapes, shapes, num_shapes), limits)
+        to_open = list[tuple[Index, Array]]()
+        to_refine = list[tuple[Index, Array]]()
+        for place, field in enumerate(fields):
+            limits = field.limits_s(field.kth_value(candidates))
+            left[place] = shapes = exploration.shapes_below(limits, left[place])
+            rows = np.flatnonzero(candidates.unrefined_below(limits) & candidates.may_lead())
+            of_shapes = field.weight[all_shapes.group[shapes]] * all_shapes.lower_s[shapes]
+            of_rows = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
+            knows_none = len(rows) > 0 and not np.isfinite(limits).any()
+            nearest = of_shapes.min(initial=np.inf) <= of_rows.min(initial=np.inf)
+            if len(shapes) and nearest and not knows_none:
+                to_open.append((least_first(of_shapes, shapes, num_shapes), limits))
+            elif len(rows):
+                to_refine.append((least_first(of_rows, rows, num_rows), limits))
+        if to_open:
+            exploration.open(*_all_of(to_open))
             num_shapes *= 2
-        else:
-            exploration.solving.refine(least_first(of_rows, rows, num_rows), limits)
+        if to_refine:
+            exploration.solving.refine(*_all_of(to_refine))
             num_rows *= 2
-    return _solved(exploration, k, field)
+        if not to_open and not to_refine:
+            break
+    if len(fields) > 1 and not exploration.is_late:
+        to_solve = list[tuple[Index, Array]]()
+        for field in fields:
+            kth = field.kth_value(candidates) * (1.0 + CLOSED)
+            rows, value = _refined(candidates, field)
+            to_solve.append((rows[value < kth][:FIRST_SOLVED], field.limits_s(kth)))
+        exploration.solving.prepare(*_all_of(to_solve))
+    return [_solved(exploration, field) for field in fields]
 
 
-def _kth_value(candidates: Candidates, k: int, field: Field) -> float:
-    """The k-th best value known."""
-    group = candidates.group
-    return candidates.kth_upper_s(field.within[group], k, field.weight[group])
+def _all_of(asked: Sequence[tuple[Index, Array]]) -> tuple[Index, Array]:
+    """The positions that are asked for, each once, and the largest limit of every group."""
+    positions = np.concatenate([each for each, _ in asked])
+    first = np.unique(positions, return_index=True)[1]
+    return positions[np.sort(first)], np.max([limits for _, limits in asked], axis=0)
 
 
-def _solved(exploration: Exploration, k: int, field: Field) -> Best:
+def _refined(candidates: Candidates, field: Field) -> tuple[Index, Array]:
+    """Refined rows by ascending bound of their value, and those bounds."""
+    rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
+    value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
+    order = np.argsort(value, kind="stable")
+    return rows[order], value[order]
+
+
+def _solved(exploration: Exploration, field: Field) -> Best:
     """Solve rows by ascending bound, seconds on GPUs of the best, until no other can be among k."""
     candidates, solving, shapes = exploration.candidates, exploration.solving, exploration.shapes
     # Least bound of a value among shapes that were not opened and rows that were not refined.
@@ -102,12 +139,10 @@ def _solved(exploration: Exploration, k: int, field: Field) -> Best:
     of_shapes = field.weight[shapes.group[closed]] * shapes.lower_s[closed]
     of_rows = field.weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
     bound = min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
-    rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
-    value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
-    order = np.argsort(value, kind="stable")
-    rows, value = rows[order], value[order]
+    rows, value = _refined(candidates, field)
     best: list[tuple[float, Ranked]] = []
-    known = _kth_value(candidates, k, field) * (1.0 + CLOSED)
+    k = field.k
+    known = field.kth_value(candidates) * (1.0 + CLOSED)
     own_s: dict[int, float] = {}
     batch = FIRST_SOLVED
     for position, row in enumerate(rows.tolist()):
@@ -170,9 +205,7 @@ def frontier(exploration: Exploration) -> list[Best]:
     kept: list[Best] = []
     fastest_s, every, ones = float("inf"), np.arange(len(best_s)), np.ones(len(best_s))
     for group in every.tolist():
-        found = _solved(
-            exploration, 1, Field(weight=ones, within=every == group, limit_s=fastest_s)
-        )
+        found = _solved(exploration, Field(weight=ones, within=every == group, limit_s=fastest_s))
         if found.ranked:
             kept.append(found)
             fastest_s = found.ranked[0].split.iteration_s

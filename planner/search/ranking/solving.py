@@ -47,11 +47,11 @@ class Solving:
         if not len(rows):
             return
         limit = known.limits_s(rows) if limit_s is None else known.below_s(rows, limit_s)
+        models = pricing.model(known.strategy.take(rows))
         for policy, index in self.by_policy(rows):
             part = rows[index]
-            model = pricing.model(known.strategy.take(part))
             uneven = pricing.uneven_weight(policy, is_open=True)
-            priced = pricing.price(model, policy, known.weight[part] * uneven)
+            priced = pricing.price(models.take(index), policy, known.weight[part] * uneven)
             modules = [
                 None if priced.best_set is None else pricing.module_sets(policy)[int(chosen)]
                 for chosen in (priced.best_set if priced.best_set is not None else part)
@@ -152,20 +152,23 @@ class Solving:
             for row, limit in zip(rows.tolist(), limits, strict=True)
             if not self.is_prepared(row, limit)
         ]
-        for policy, index in self.by_policy(np.array(missing, dtype=int)):
-            rows = np.array(missing, dtype=int)[index]
+        if not missing:
+            return
+        rows = np.array(missing)
+        models = self.pricing.model(self.candidates.strategy.take(rows))
+        for policy, index in self.by_policy(rows):
             # So many rows times variants of their policy (sets of modules, numbers of layers) are
             # bounded together.
             size = max(2**13 // self.pricing.num_variants(policy), 1)
-            for start in range(0, len(rows), size):
-                self._prepare(rows[start : start + size], policy, limit_s)
+            for start in range(0, len(index), size):
+                part = index[start : start + size]
+                self._prepare(rows[part], models.take(part), policy, limit_s)
 
-    def _prepare(self, rows: Index, policy: Policy, limit_s: Array) -> None:
+    def _prepare(self, rows: Index, model: StageModel, policy: Policy, limit_s: Array) -> None:
         known, pricing = self.candidates, self.pricing
         limits = known.below_s(rows, limit_s)
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
             self._ways[row] = StageCandidates(below_s=below_s, ways=[])
-        model = pricing.model(known.strategy.take(rows))
         model, places, variants = pricing.variants(model, policy)
         pairs = rows[places]
         uneven = pricing.uneven_weight(policy)

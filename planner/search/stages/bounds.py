@@ -25,6 +25,8 @@ from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.units import Array, Index, Mask
 
 UNLIMITED_S = 1e12
+# Rows times stages that take about as long as what every call takes.
+FEW_STAGES = 2**12
 
 
 def tail_bound_s(model: StageModel) -> Array:
@@ -241,10 +243,15 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
 
 
 def group_by_pp(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
-    """Positions of rows whose pipeline degrees lie between two powers of two, and the largest."""
+    """Positions of rows whose pipeline degrees lie between two powers of two, and the largest.
+
+    Few rows stay together: a further call takes longer than stages that hold no layers.
+    """
     if not len(strategy):
         return
     size = np.ceil(np.log2(strategy.pp)).astype(int)
+    if len(size) * int(strategy.pp.max()) <= FEW_STAGES:
+        size = np.zeros_like(size)
     for exponent in np.unique(size).tolist():
         index = np.flatnonzero(size == exponent)
         yield int(strategy.pp[index].max()), index
