@@ -56,7 +56,13 @@ class Editor(ABC):
     def without(self, mapping: Node, pair: Pair) -> list[Splice]:
         """Take a pair out of a mapping."""
 
-    def opened(self, pair: Pair | None, above: Path, path: Path, value: object) -> Splice:
+    def opened(
+        self,
+        pair: Pair | None,
+        above: Path,
+        path: Path,
+        value: object,
+    ) -> Splice:
         """Put a path where no mapping stands; InputError where what stands there must stay."""
         assert pair, f"{above} is the whole text, a mapping"
         return self.replaced(pair, nested(path, value))

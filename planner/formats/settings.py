@@ -35,6 +35,11 @@ def as_flag(value: object) -> bool | None:
     return _FLAGS.get(str(value).lower())
 
 
+def is_on(value: object) -> bool:
+    """Return True unless a value is none, empty, or a word for false."""
+    return value not in (None, "", [], {}) and as_flag(value) is not False
+
+
 def as_whole(value: object) -> int | None:
     """A whole number of at most 18 digits, as such, as ``5e8`` or in quotes; None for others."""
     # Longer numbers are no setting, and a million digits would take minutes to read.
@@ -158,12 +163,13 @@ class ConfigView:
     def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
         """The value of a key that conditions name so, with ``__`` for its points.
 
-        ``has_`` before it: if it is given; ``model__``: a size of the model.
+        ``has_`` before it: if it is given; ``model__``, ``seq_len``: a size of model or job.
         """
         key = name.removeprefix("has_").replace("__", ".")
         if name.startswith("has_"):
             return key in self.settings
-        return self.decided(key) if key.startswith("model.") else self[key]
+        is_decided = key == "seq_len" or key.startswith("model.")
+        return self.decided(key) if is_decided else self[key]
 
     def decided(self, name: str) -> int:
         """A number that the file or the model decides; 0: not known."""
@@ -200,18 +206,25 @@ class ConfigView:
 
 
 class Named(dict[str, Any]):
-    """What conditions ask of a file about a key: attributes of its view, else its settings."""
+    """What conditions ask of a file about a key: names of their table, its view, its settings."""
 
-    def __init__(self, file: ConfigView, key: str = "") -> None:
+    def __init__(
+        self,
+        file: ConfigView,
+        names: Mapping[str, ast.expr],
+        key: str = "",
+    ) -> None:
         super().__init__(
             key=key,
             given=file[key],
             is_given=key in file.settings,
         )
-        self.file = file
+        self.file, self.names = file, names
 
     def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-        """The attribute or setting, asked for once it is needed."""
+        """The value of a name, asked for once it is needed."""
+        if name in self.names:
+            return computed(self.names[name], self, OF_RULES)
         is_own = name in dir(self.file)
         return getattr(self.file, name) if is_own else self.file.setting(name)
 
@@ -220,6 +233,7 @@ class Named(dict[str, Any]):
 OF_RULES = replace(
     OF_DATA,
     functions={
+        "on": is_on,
         "flag": as_flag,
         "whole": as_whole,
         "number": as_number,
@@ -309,20 +323,29 @@ class Rules(list[FormatRule], Generic[View]):
     unenforced = partialmethod(__call__, enforced=False)
 
     def add_table(self, table: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add the rules of a data file: what is wrong with a key, or some, by conditions."""
-        for name, entry in table.items():
+        """Add the rules of a data file: what is wrong with a key, or some, by conditions.
+
+        Under ``names`` stand values that they share.
+        """
+        rules = dict(table)
+        names = {name: parsed(text) for name, text in rules.pop("names", {}).items()}
+        for name, entry in rules.items():
             found = {text: parsed(condition) for text, condition in entry["wrong"].items()}
             rest = {"holds": next(iter(found)), **entry}
             keys = rest.pop("keys", [rest.pop("key", "")])
             del rest["wrong"]
-            self(name=name, when=partial(_broken, found, keys), **rest)
+            self(name=name, when=partial(_broken, found, names, keys), **rest)
 
 
 def _broken(
-    conditions: Mapping[str, ast.expr], keys: Sequence[str], file: ConfigView
+    conditions: Mapping[str, ast.expr],
+    names: Mapping[str, ast.expr],
+    keys: Sequence[str],
+    file: ConfigView,
 ) -> Violations:
     """What is wrong by the conditions that hold of a file, key by key."""
-    for names in (Named(file, key) for key in keys):
+    for key in keys:
+        named = Named(file, names, key)
         for text, tree in conditions.items():
-            if computed(tree, names, OF_RULES):
-                yield names["key"], text.format_map(names)
+            if computed(tree, named, OF_RULES):
+                yield key, text.format_map(named)

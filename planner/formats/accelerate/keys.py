@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from planner.documents.schema import Schema, load_schema
@@ -67,29 +66,14 @@ class AccelerateView(ConfigView):
         return self.is_fsdp and self.whole(VERSION) == 2
 
     @property
-    def stage(self) -> int:
-        """ZeRO stage of DeepSpeed's section."""
-        return self.whole(STAGE, 2)
-
-    @property
-    def says_devices(self) -> bool:
-        """DeepSpeed's section moves states; a file that it names says it itself."""
-        return self.kind == "DEEPSPEED" and FILE not in self.settings
-
-    @property
     def environment(self) -> Mapping[str, str]:
         """Variables that the launch script sets."""
         return self.world.environment
 
     @property
-    def processes(self) -> int:
-        """Processes of all nodes; -1: the file leaves them open."""
-        return self.whole(PROCESSES, -1)
-
-    @property
     def num_started(self) -> int:
         """Processes that the launcher starts; 0 where the file leaves them open."""
-        return 1 if self.kind == "NO" else max(0, self.processes)
+        return 1 if self.kind == "NO" else max(0, self.whole(PROCESSES, -1))
 
     @property
     def has_mesh(self) -> bool:
@@ -100,11 +84,6 @@ class AccelerateView(ConfigView):
     def sizes(self) -> dict[str, int]:
         """Sizes of the mesh, 1 where the file gives none."""
         return {name: self.whole(size_key(name)) for name in SIZES}
-
-    @property
-    def mesh_size(self) -> int:
-        """Processes of the mesh."""
-        return prod(max(size, 0) for size in self.sizes.values())
 
     def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
         """The size of the mesh that has this name, else a key's value."""

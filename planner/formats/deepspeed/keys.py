@@ -79,16 +79,6 @@ class DeepspeedView(ConfigView):
     autoep = Degree(EP)
     secondary = Degree(HPZ)
 
-    @property
-    def seq_len(self) -> int:
-        """Tokens of a sequence, as file or model decide; 0: not known."""
-        return self.decided("seq_len")
-
-    @property
-    def autosp(self) -> bool:
-        """A compiler splits the sequence."""
-        return "autosp" in str(self[PASSES]) and self.sequence > 1
-
     def size(self, key: str) -> int | None:
         """A whole number from 1; None where there is none."""
         found = self.whole(key, 0)
@@ -142,11 +132,6 @@ class DeepspeedView(ConfigView):
     def counts_all_ranks(self) -> bool:
         """AutoTP alone: its groups are made after the batch is checked, against all ranks."""
         return self.autotp > 1 and self.stages == 1
-
-    @property
-    def kv_heads(self) -> int:
-        """Key and value heads of the model; 0: not known."""
-        return self.decided("model.num_kv_heads") or self.decided("model.num_heads")
 
 
 def is_for_trainer(key: str, value: object) -> bool:

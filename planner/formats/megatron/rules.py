@@ -10,17 +10,14 @@ from planner.formats.megatron.options import (
     CHUNK,
     CHUNKS,
     CP,
-    EMBEDDING,
     FIRST,
     HIDDEN,
     LAST,
     LAYOUT,
-    LOSS,
     MTP,
     PP,
     STEPS,
     TP,
-    accounted,
     batches_in,
     is_own_script,
     layout_problem,
@@ -30,12 +27,6 @@ from planner.formats.megatron.states import AWARE, CAPACITY, MAIN_GRADIENTS, MOM
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
 from planner.formats.settings import Refused, Rules, Violations, as_number, first_of
 
-REMOVED = {
-    "--batch-size": "--micro-batch-size",
-    "--warmup": "--lr-warmup-fraction",
-    "--model-parallel-size": "--tensor-model-parallel-size",
-    "--checkpoint-activations": "--recompute-activations",
-}
 # What has no default, and options that say the same; the first three describe a model.
 REQUIRED = {
     "--num-layers": ("--encoder-num-layers", "--hybrid-layer-pattern", "--hybrid-override-pattern"),
@@ -117,15 +108,6 @@ def layout_holds_mtp(file: MegatronView) -> Refused:
         "has layers m before a stage's last part; allowed is the last": any(of_parts[: -file.pp]),
     }
     return first_of(wrong)
-
-
-rule(
-    CONFIG,
-    name="ends_or_accounted",
-    holds="Layers of the ends, and embedding and loss as layers, exclude each other.",
-    when=lambda file: file.having(FIRST, LAST)[:1] if any(accounted(file.settings)) else [],
-    says=f"cannot stand beside {EMBEDDING} or {LOSS}",
-)
 
 
 @in_config()
@@ -236,13 +218,6 @@ def required_options(file: MegatronView) -> list[str]:
     ]
 
 
-@in_arguments()
-def removed_options(file: MegatronView) -> Violations:
-    """Options that are still parsed but refused."""
-    for option in file.having(*REMOVED):
-        yield option, f"is no longer taken; allowed is {REMOVED[option]}"
-
-
 @in_config()
 def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
     """Experts are padded to a capacity, and tokens are dropped beside balancing losses only."""
@@ -270,14 +245,6 @@ def recompute_has_a_granularity(file: MegatronView) -> list[str]:
     return [] if is_open else found[:1]
 
 
-rule(
-    _BOTH,
-    name="selective_recompute_takes_modules",
-    holds="Belongs to full recomputation; selective takes --recompute-modules.",
-    when=lambda file: file.having(METHOD, UNIT)[:1] if file.granularity == "selective" else [],
-)
-
-
 @rule(_BOTH, OFFLOADING, on=OFFLOADING)
 def fine_grained_offload_setup(file: MegatronView) -> Refused:
     """Offloading of modules needs Transformer Engine's first way of it, and modules."""
@@ -294,11 +261,3 @@ def small_states_need_precision_aware(file: MegatronView) -> list[str]:
     options = (MAIN_GRADIENTS, "--main-params-dtype", *MOMENTS)
     small = [option for option in options if file.word(option) != "fp32"]
     return [] if file.flag(AWARE) else small
-
-
-@rule(_BOTH)
-def one_precision(file: MegatronView) -> Violations:
-    """Weights and products have one precision each."""
-    for option, other in (("--fp16", "--bf16"), ("--fp8-format", "--fp4-format")):
-        if file.has(option) and file.has(other):
-            yield option, f"cannot stand beside {other}"

@@ -76,7 +76,12 @@ OF_RECIPES = (DISPATCHER, BACKEND, FUSED, GRAPHS, "--cuda-graph-modules", "--cud
 # The form of checkpoints that Megatron-FSDP has.
 DTENSOR = "fsdp_dtensor"
 # ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on.
-FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+FSDP_STAGES = {
+    "no_shard": 0,
+    "optim": 1,
+    "optim_grads": 2,
+    "optim_grads_params": 3,
+}
 
 
 def _of_optimizer(settings: Settings) -> Decided:

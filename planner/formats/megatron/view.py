@@ -12,7 +12,6 @@ from planner.formats.megatron.options import (
     PP,
     STEPS,
     TP,
-    accounted,
     batches_in,
     hybrid_pattern,
     load_options,
@@ -180,34 +179,14 @@ class MegatronView(ConfigView):
         return self.tp * self.pp * self.cp
 
     @property
-    def expert_ranks(self) -> int:
-        """Processes of a replica of the experts."""
-        return self.etp * self.ep * self.pp
-
-    @property
     def dp(self) -> int:
         """Data parallelism; 0: not known or not whole."""
         return 0 if self.num_gpus % self.model_ranks else self.num_gpus // self.model_ranks
 
     @property
-    def expert_dp(self) -> int:
-        """Data parallelism of experts; 0: not known or not whole."""
-        return 0 if self.num_gpus % self.expert_ranks else self.num_gpus // self.expert_ranks
-
-    @property
     def cuts_weights(self) -> bool:
         """Weights are cut over further ranks."""
         return any(weight_shards(self.settings))
-
-    @property
-    def counted_layers(self) -> int:
-        """Layers that are shared out to the stages; 0: the file leaves their number open."""
-        return self.num_layers and self.num_layers + sum(accounted(self.settings))
-
-    @property
-    def stage_layers(self) -> int:
-        """Layers of a stage; 0: not known or not whole."""
-        return 0 if self.counted_layers % self.pp else self.counted_layers // self.pp
 
     @property
     def num_kv_heads(self) -> int:

@@ -312,22 +312,6 @@ class TorchtitanView(ConfigView):
         return self.num_gpus // max(1, self.others)
 
     @property
-    def expert_ranks(self) -> int:
-        """Ranks that expert parallelism is taken from."""
-        return self.shards * self.cp * self.tp
-
-    @property
-    def sequence_pieces(self) -> int:
-        """Pieces that a sequence is cut into."""
-        tp = self.tp if self[SEQUENCE_PARALLEL] else 1
-        return tp * (2 * self.cp if self.cp > 1 else 1)
-
-    @property
-    def replicas_batch(self) -> int:
-        """Sequences of one step of all replicas."""
-        return int(self[LOCAL_BATCH]) * self.dp_replicate * self.shards
-
-    @property
     def compiles_blocks(self) -> bool:
         """True if torch.compile compiles the blocks."""
         return bool(self["compile.enable"]) and "model" in self["compile.components"]
@@ -348,24 +332,3 @@ class TorchtitanView(ConfigView):
             return 0
         ends = self[FIRST_LESS], self[LAST_LESS]
         return num_parts(layers, self.pp, self.schedule, per_part, *ends)
-
-    @property
-    def parts_per_rank(self) -> int:
-        """Model parts of every rank; 0 where they do not divide."""
-        return 0 if self.parts % self.pp else self.parts // self.pp
-
-    @property
-    def decides_parts(self) -> str:
-        """The key that says how many model parts there are."""
-        return LAYERS if self[PARTS] is None else PARTS
-
-    @property
-    def micro_batches(self) -> int:
-        """Micro-batches of one step of the pipeline; 0 if the batch is not divided."""
-        size, local = self[MICRO_BATCH], self[LOCAL_BATCH]
-        return int(local // size) if size > 0 and local % size == 0 else 0
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of an interleaved schedule."""
-        return max(1, self.micro_batches // self.pp)

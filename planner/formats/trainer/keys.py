@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.settings import Settings, as_flag, as_number, flag, given, word
+from planner.formats.settings import Settings, as_flag, flag, given, is_on, word
 
 ON_PROCESSOR = "use_cpu"
 BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -112,9 +112,7 @@ class FrontEnd:
     keys, or for these alone."""
     liger: Mapping[str, list[Any]]  # Values of keys after which the logits are never whole
     unpriced: Sequence[Mapping[str, Any]]
-    refused: Sequence[Mapping[str, Any]]
-    """Rules: values of ``keys`` (as those of ``unpriced``) that are refused, each where the values
-    of all keys ``beside`` them are as stated."""
+    refused: Mapping[str, Mapping[str, Any]]  # Rules by name, as ``Rules.add_table`` takes them
     keys: str  # all that are the program's own
     frozen_in_16_bits_only: bool = False
     """Weights beside adapters are held as others would be; plans price them in 16 bits alone."""
@@ -170,17 +168,7 @@ def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
 
 
 def is_meant(entry: Mapping[str, Any], value: object) -> bool:
-    """Return True if a value is in ``values``, not in ``other_than``, or else given.
-
-    ``below``: a number less than that.
-    """
-    if "below" in entry:
-        number = as_number(value)
-        return number is not None and number < entry["below"]
+    """Return True if a value is in ``values``, or else is on and not in ``other_than``."""
     if "values" in entry:
         return is_one_of(value, entry["values"])
-    if value in (None, "") or as_flag(value) is False:
-        return False
-    if "other_than" in entry:
-        return not is_one_of(value, entry["other_than"])
-    return value not in ([], {})
+    return is_on(value) and not is_one_of(value, entry.get("other_than", ()))

@@ -1,9 +1,5 @@
 """Rules of TrainingArguments and Trainer, and of the programs that hand their files to it."""
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
-
 from planner.errors import did_you_mean
 from planner.formats.accelerate.keys import of_another_model
 from planner.formats.deepspeed.keys import add_leaf_modules
@@ -17,7 +13,7 @@ from planner.formats.settings import (
     one_of,
 )
 from planner.formats.trainer import keys
-from planner.formats.trainer.keys import FrontEnd, is_meant
+from planner.formats.trainer.keys import FrontEnd
 from planner.spec.cluster import PROCESSOR
 
 ARGUMENTS = "transformers/training_args.py"
@@ -30,23 +26,8 @@ rule = Rules(ConfigView)
 def stated_rules(tool: FrontEnd) -> Rules[ConfigView]:
     """The rules that a program's table states."""
     made = Rules(ConfigView)
-    for entry in tool.refused:
-        made(
-            entry["source"],
-            name=entry["name"],
-            holds=entry["holds"],
-            when=partial(_broken, entry),
-            says=entry["says"],
-            enforced=entry.get("enforced", True),
-            severity=entry.get("severity", "error"),
-        )
+    made.add_table(tool.refused)
     return made
-
-
-def _broken(entry: Mapping[str, Any], file: ConfigView) -> list[str]:
-    """Keys with a value that is refused beside what else the file says."""
-    is_so = all(is_meant(each, file[each["key"]]) for each in entry.get("beside", ()))
-    return [key for key in entry["keys"] if is_so and is_meant(entry, file[key])]
 
 
 @rule(ARGUMENTS, key=keys.OPTIM)

@@ -64,8 +64,10 @@ def test_a_whole_number_with_a_point_ends_a_training(key: str) -> None:
 
 
 def test_tables_of_megatron_and_bridge_name_what_there_is() -> None:
-    file = Named(MegatronView(settings={}))
-    for entry in load_own("planner.formats.megatron", "rules.yaml").values():
+    table = load_own("planner.formats.megatron", "rules.yaml")
+    shared = {name: parsed(text) for name, text in table.pop("names").items()}
+    file = Named(MegatronView(settings={}), shared)
+    for entry in table.values():
         for text, condition in entry["wrong"].items():
             assert not list(faults(parsed(condition), OF_DATA, names_in(parsed(condition))))
             assert text.format_map(file)
