@@ -1,9 +1,11 @@
 """Worked numbers of single formulas, by hand."""
 
+import math
+
 import numpy as np
 import pytest
 
-from planner.collectives.cost import Link
+from planner.collectives.cost import CollectiveCost, Link
 from planner.collectives.flat import (
     binomial_broadcast,
     bruck_all_to_all,
@@ -49,11 +51,10 @@ def test_ring_broadcasts_over_columns() -> None:
         (sharp_all_reduce(MB, 8, LINK), 2, 1e6),
     ],
 )
-def test_rounds_bytes_and_their_time(cost: object, rounds: int, sent: float) -> None:
-    assert cost.rounds == rounds  # type: ignore[attr-defined]
-    assert cost.sent_bytes == pytest.approx(sent)  # type: ignore[attr-defined]
-    expected = rounds * 5e-6 + sent / 100e9
-    assert cost.time_s == pytest.approx(expected)  # type: ignore[attr-defined]
+def test_rounds_bytes_and_their_time(cost: CollectiveCost, rounds: int, sent: float) -> None:
+    assert cost.rounds == rounds
+    assert cost.sent_bytes == pytest.approx(sent)
+    assert cost.time_s == pytest.approx(rounds * 5e-6 + sent / 100e9)
 
 
 def test_an_in_network_all_gather_sends_a_part_but_waits_for_the_rest() -> None:
@@ -62,39 +63,24 @@ def test_an_in_network_all_gather_sends_a_part_but_waits_for_the_rest() -> None:
     assert cost.time_s == pytest.approx(5e-6 + 0.875e6 / 100e9)
 
 
-def test_square_torus_by_hand() -> None:
-    # 4x4: 12 rounds; 2 * 15/16 S over two dimensions at once.
-    cost = grid_collective("all_reduce", MB, (4, 4), LINK, wraps=True)
-    assert cost.rounds == 12
-    assert cost.sent_bytes == pytest.approx(2 * 15 / 16 * MB)
-    assert cost.time_s == pytest.approx(60e-6 + 2 * 15 / 16 * MB / 200e9)
-
-
-def test_cube_uses_three_dimensions_at_once() -> None:
-    cost = grid_collective("all_reduce", MB, (4, 4, 4), LINK, wraps=True)
-    assert cost.rounds == 18
-    assert cost.time_s == pytest.approx(90e-6 + 2 * 63 / 64 * MB / 300e9)
-
-
-def test_oblong_torus_waits_for_its_larger_part() -> None:
-    # 4x2, half of S each way. Step 1: max(3/4, 1/2) S/2; step 2: max(1/2/4, 3/4/2) S/2.
-    cost = grid_collective("all_reduce", MB, (4, 2), LINK, wraps=True)
-    busy = (0.75 + 0.375) / 2 * MB
-    assert cost.time_s == pytest.approx(2 * 4 * 5e-6 + 2 * busy / 100e9)
-
-
-def test_mesh_takes_twice_the_torus() -> None:
-    torus = grid_collective("all_reduce", MB, (4, 4), LINK, wraps=True)
-    mesh = grid_collective("all_reduce", MB, (4, 4), LINK, wraps=False)
-    assert mesh.time_s == pytest.approx(2 * torus.time_s)
-
-
-def test_one_long_dimension_is_a_ring() -> None:
-    line = grid_collective("all_reduce", MB, (1, 8, 1), LINK, wraps=True)
-    ring = ring_all_reduce(MB, 8, LINK)
-    assert line.time_s == pytest.approx(ring.time_s)
-    assert line.rounds == ring.rounds
-
-
-def test_a_torus_of_one_costs_nothing() -> None:
-    assert grid_collective("all_reduce", MB, (1, 1), LINK, wraps=True).time_s == 0
+@pytest.mark.parametrize(
+    ("dims", "wraps", "rounds", "seconds"),
+    [
+        # 4x4: 12 rounds; 2 * 15/16 S over two dimensions at once; a mesh takes twice as long.
+        ((4, 4), True, 12, 60e-6 + 2 * 15 / 16 * MB / 200e9),
+        ((4, 4), False, 12, 120e-6 + 4 * 15 / 16 * MB / 200e9),
+        ((4, 4, 4), True, 18, 90e-6 + 2 * 63 / 64 * MB / 300e9),
+        # 4x2, half of S each way. Step 1: max(3/4, 1/2) S/2; step 2: max(1/2/4, 3/4/2) S/2.
+        ((4, 2), True, 8, 8 * 5e-6 + 2 * (0.75 + 0.375) / 2 * MB / 100e9),
+        # One long dimension is a ring.
+        ((1, 8, 1), True, 14, 14 * 5e-6 + 2 * 7 / 8 * MB / 100e9),
+        ((1, 1), True, 0, 0.0),
+    ],
+)
+def test_all_reduces_on_a_torus_by_hand(
+    dims: tuple[int, ...], wraps: bool, rounds: int, seconds: float
+) -> None:
+    cost = grid_collective("all_reduce", MB, dims, LINK, wraps=wraps)
+    n = math.prod(dims)
+    assert (cost.rounds, cost.sent_bytes) == pytest.approx((rounds, 2 * (n - 1) / n * MB))
+    assert cost.time_s == pytest.approx(seconds)

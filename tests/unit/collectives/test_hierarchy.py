@@ -60,31 +60,23 @@ def test_chunks_keep_all_levels_busy_by_hand() -> None:
     assert cost.total.time_s == pytest.approx(waits + max(1.75e9 / 400e9, 1.5e9 / 8 / 50e9))
 
 
-def test_leaders_carry_the_whole_vector_across() -> None:
+def test_direct_uses_all_levels_at_once_and_each_for_its_peers() -> None:
+    cost = on_levels("direct", "all_to_all", 1e9, (NODE, SPINE))
+    sent = [float(level.sent_bytes) for level in cost.levels]
+    assert sent == pytest.approx([7 / 32 * 1e9, 24 / 32 * 1e9])
+    assert cost.total.time_s == pytest.approx(5e-6 + 24 / 32 * 1e9 / 50e9)
+    # Leaders carry the whole vector across.
     cost = on_levels("leader", "all_reduce", 1e9, (NODE, SPINE))
     assert cost.levels[1].sent_bytes == pytest.approx(1.5e9)
     assert cost.bottleneck == "spine"
 
 
-def test_direct_uses_all_levels_at_once_and_each_for_its_peers() -> None:
-    cost = on_levels("direct", "all_to_all", 1e9, (NODE, SPINE))
-    node, spine = cost.levels
-    assert node.sent_bytes == pytest.approx(7 / 32 * 1e9)
-    assert spine.sent_bytes == pytest.approx(24 / 32 * 1e9)
-    assert cost.total.time_s == pytest.approx(5e-6 + 24 / 32 * 1e9 / 50e9)
-
-
 def test_multi_dimensional_takes_what_suits_each_topology() -> None:
-    full = replace(NODE, topology="fully_connected")
-    ring = replace(SPINE, topology="ring")
-    rounds = [
-        float(level.rounds)
-        for level in on_levels("multi-dimensional", "all_reduce", 1e9, (full, ring)).levels
-    ]
-    assert rounds == [2, 6]
+    full, ring = replace(NODE, topology="fully_connected"), replace(SPINE, topology="ring")
     torus = replace(NODE, topology="torus_2d", dims=(4, 2), closes=(True, True))
-    (level,) = on_levels("multi-dimensional", "all_reduce", 1e9, (torus,)).levels
-    assert level.rounds == 8
+    for levels, rounds in (((full, ring), [2, 6]), ((torus,), [8])):
+        cost = on_levels("multi-dimensional", "all_reduce", 1e9, levels)
+        assert [float(level.rounds) for level in cost.levels] == rounds
 
 
 def test_partners_are_messaged_one_after_the_other() -> None:
@@ -106,21 +98,14 @@ def test_an_exchange_on_a_torus_by_hand() -> None:
     assert cost.total.time_s == pytest.approx(2 * (10 * 2e-6 + 4 * 1e9 / 400e9))
 
 
-def test_domains_that_add_are_joined_by_a_tree() -> None:
-    # 64 domains: 12 rounds up and down the tree, not 126 round a ring.
-    spine = replace(SPINE, members=64)
-    node, across = on_levels("in-network", "all_reduce", 1e9, (NODE, spine)).levels
-    assert (node.rounds, across.rounds) == (2, 12)
-    assert across.sent_bytes == pytest.approx(2 * 63 / 64 * 1e9 / 8)
-
-
 def test_in_network_adds_where_switches_can_and_trees_join_them() -> None:
-    node, spine = on_levels("in-network", "all_reduce", 1e9, (NODE, SPINE)).levels
-    assert node.sent_bytes == pytest.approx(9 / 8 * 1e9)
-    assert spine.sent_bytes == pytest.approx(1.5 * 1e9 / 8)
-    adding = replace(SPINE, reduces_in_network=True)
-    spine = on_levels("in-network", "all_reduce", 1e9, (NODE, adding)).levels[1]
-    assert spine.sent_bytes == pytest.approx(1e9 / 8)
+    # 64 domains: 12 rounds up and down the tree, not 126 round a ring.
+    many, adding = replace(SPINE, members=64), replace(SPINE, reduces_in_network=True)
+    for across, rounds, sent in ((SPINE, 4, 1.5), (many, 12, 2 * 63 / 64), (adding, 2, 1.0)):
+        node, spine = on_levels("in-network", "all_reduce", 1e9, (NODE, across)).levels
+        assert (node.rounds, spine.rounds) == (2, rounds)
+        assert node.sent_bytes == pytest.approx(9 / 8 * 1e9)
+        assert spine.sent_bytes == pytest.approx(sent * 1e9 / 8)
 
 
 def test_what_an_algorithm_cannot_do_is_said() -> None:

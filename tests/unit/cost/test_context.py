@@ -7,19 +7,11 @@ from planner.cost.context import columns_except, unique_rows
 from planner.spec.strategy import STRATEGY_FIELDS
 
 
-def test_rows_that_differ_only_in_other_fields_are_one() -> None:
-    columns = columns_of(tp=[4, 2, 4, 2], pp=[1, 1, 1, 2], micro_batch=[1, 1, 8, 1])
-    first, index = unique_rows(columns, ("tp", "pp"))
-    assert sorted(first.tolist()) == [0, 1, 3]
-    assert [first[place] for place in index] == [0, 1, 0, 3]
-
-
 @pytest.mark.parametrize("largest", [2**62, 2**12])
 def test_every_row_is_mapped_to_one_with_its_own_values(
     monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    """Also where the digits do not fit into one number."""
-    monkeypatch.setattr(context, "LARGEST_KEY", largest)
+    monkeypatch.setattr(context, "LARGEST_KEY", largest)  # The digits fit into one number or not
     rng, names = np.random.default_rng(1), ("tp", "pp", "dp", "cp", "zero_stage")
     columns = columns_of(**{name: rng.integers(0, 5, size=600) * 3 for name in names})
     first, index = unique_rows(columns, names)

@@ -1,32 +1,26 @@
 """Documents shorter than a sequence: packed, padded and grouped ones in memory and time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from contexts import strategy_of, with_traits
+from contexts import context_of, strategy_of, with_traits
 
-from planner.catalog.clusters import load_cluster
-from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.flops import model_flops_per_iteration
-from planner.frameworks.registry import load_traits
-from planner.spec.job import JobSpec, read_documents
+from planner.spec.job import read_documents
 from planner.spec.strategy import Strategy
 
 LONGEST = 8192
 
 
 def context(documents: str | None, seq_len: int = LONGEST) -> Context:
-    return Context(
-        model=load_model("llama3.2-1b"),
-        job=JobSpec(
-            global_batch=16,
-            seq_len=seq_len,
-            documents=read_documents(documents, seq_len) if documents else None,
-        ),
-        cluster=load_cluster("1xh100-sxm"),
-        traits=load_traits("accelerate", "current"),
+    plain = context_of(
+        model="llama3.2-1b", cluster="1xh100-sxm", framework="accelerate", seq_len=seq_len
     )
+    lengths = read_documents(documents, seq_len) if documents else None
+    return replace(plain, job=replace(plain.job, documents=lengths))
 
 
 def layout(micro_batch: int) -> Strategy:
@@ -84,10 +78,8 @@ def test_padding_is_no_token_and_no_model_flop() -> None:
 
 
 def test_separate_operations_pay_the_whole_square() -> None:
-    times = []
-    for documents in (None, "packed:500"):
-        case = context(documents)
-        times.append(
-            estimate(with_traits(case, kernels={"attention": "unfused"}), layout(1)).iter_time_s
-        )
-    assert times[0] == times[1]
+    whole, packed = (
+        with_traits(context(documents), kernels={"attention": "unfused"})
+        for documents in (None, "packed:500")
+    )
+    assert estimate(whole, layout(1)).iter_time_s == estimate(packed, layout(1)).iter_time_s

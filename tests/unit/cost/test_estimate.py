@@ -10,45 +10,40 @@ from planner.cost.context import Context
 from planner.cost.estimate import accuracy_regime, estimate, with_host_rate, with_products
 from planner.spec.items import TimeRange
 from planner.spec.strategy import Strategy
-from planner.spec.training import Training
+from planner.spec.training import FULL, Training
 
 FLAT = {("", ""): TimeRange(accelerators=("b200-sxm", "h100-sxm"))}
 LORA = Training(mode="lora", rank=8, targets=("q",))
 
 
-def planned(context: Context, **layout: object) -> tuple[Context, Strategy]:
+def planned(
+    model: str, cluster: str, framework: str = "deepspeed", **layout: object
+) -> tuple[Context, Strategy]:
     """A plan whose range is that of machines alone."""
+    context = context_of(model=model, cluster=cluster, framework=framework)
     traits = replace(context.traits, time_ranges=FLAT)
-    return resolve(replace(context, traits=traits), requested(**layout))  # type: ignore[arg-type]
+    return resolve(replace(context, traits=traits), requested(**layout))
 
 
 @pytest.mark.parametrize(
-    ("cluster", "model", "offload", "training", "found"),
+    ("model", "offload", "training", "kind"),
     [
-        ("1xdgx-h100", "llama3-8b", "none", None, ("dense", "usual")),
-        ("1xdgx-h100", "mixtral-8x7b", "none", None, ("mixture", "usual")),
-        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", None, ("offload", "usual")),
-        ("1xdgx-h100", "mixtral-8x7b", "optimizer:host", LORA, ("frozen", "usual")),
+        ("llama3-8b", "none", FULL, "dense"),
+        ("mixtral-8x7b", "none", FULL, "mixture"),
+        ("mixtral-8x7b", "optimizer:host", FULL, "offload"),
+        ("mixtral-8x7b", "optimizer:host", LORA, "frozen"),
     ],
 )
 def test_a_plan_is_of_the_first_kind_that_holds(
-    cluster: str, model: str, offload: str, training: Training | None, found: tuple[str, str]
+    model: str, offload: str, training: Training, kind: str
 ) -> None:
-    context, strategy = planned(
-        context_of(model=model, cluster=cluster, framework="deepspeed", global_batch=16),
-        zero_stage=2,
-    )
-    traits = replace(context.traits, training=training or context.traits.training)
-    assert (
-        accuracy_regime(replace(context, traits=traits), replace(strategy, offload=offload))
-        == found
-    )
+    context, strategy = planned(model, "1xdgx-h100", zero_stage=2)
+    context = replace(context, traits=replace(context.traits, training=training))
+    assert accuracy_regime(context, replace(strategy, offload=offload)) == (kind, "usual")
 
 
 def test_ends_are_iterations_of_the_slowest_and_fastest_published_products() -> None:
-    context, strategy = planned(
-        context_of(model="llama3-8b", cluster="1xdgx-b200", global_batch=16), zero_stage=1
-    )
+    context, strategy = planned("llama3-8b", "1xdgx-b200", "megatron", zero_stage=1)
     gemm = context.cluster.accelerator.gemm
     found = estimate(context, strategy)
     for end, fraction in zip(found.machine_ends_s, (gemm.fastest, gemm.slowest), strict=True):
@@ -60,21 +55,14 @@ def test_ends_are_iterations_of_the_slowest_and_fastest_published_products() -> 
 
 
 def test_machines_that_nobody_found_to_differ_have_no_range() -> None:
-    context, strategy = planned(
-        context_of(model="llama3-8b", cluster="1xdgx-h100", global_batch=16), zero_stage=1
-    )
-    found = estimate(context, strategy)
+    found = estimate(*planned("llama3-8b", "1xdgx-h100", "megatron", zero_stage=1))
     assert found.machine_ends_s == (found.iter_time_s, found.iter_time_s)
     assert found.iter_time_s_lower == found.iter_time_s_upper == found.iter_time_s
     assert "machines differ" not in found.regime
 
 
 def test_ends_of_an_offloaded_optimizer_take_hosts_and_products_together() -> None:
-    context, strategy = planned(
-        context_of(model="llama3-8b", cluster="1xdgx-b200", framework="deepspeed", global_batch=16),
-        zero_stage=2,
-        offload="optimizer:host",
-    )
+    context, strategy = planned("llama3-8b", "1xdgx-b200", zero_stage=2, offload="optimizer:host")
     traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
     fastest = with_host_rate(context, traits.host_optimizer_fastest_factor)
     own = estimate(with_products(fastest, gemm.fastest), strategy)

@@ -10,10 +10,15 @@ from planner.cost.network import collective_s, exchange_start_s
 from planner.cost.topology import Group
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import moe_ops
-from planner.layers.op import Op
+from planner.layers.op import LayerShape, Op
 
 CLUSTER = load_cluster("8xdgx-h100")
 GROUP = Group(members=(np.array([8]), np.array([64])))
+
+
+def ops_of(model: str, shape: LayerShape, profile: str = "current", **given: bool) -> dict[str, Op]:
+    traits = replace(load_traits("megatron", profile).kernels, **given)
+    return {op.name: op for op in moe_ops(load_model(model), shape, traits)}
 
 
 def remote_s(num_bytes: float, copies: float) -> float:
@@ -21,39 +26,32 @@ def remote_s(num_bytes: float, copies: float) -> float:
     return float(seconds[0]) - CLUSTER.fabric.latency_s
 
 
-def test_deduplicated_dispatch_sends_one_copy_per_domain_it_reaches() -> None:
+def test_deduplicated_dispatch_sends_one_copy_per_domain_it_reaches_any_other_all() -> None:
+    # 7/8 of the buffer leaves the domain through one port.
+    port = CLUSTER.fabric.bytes_per_s * CLUSTER.fabric.efficiency_fraction
+    assert remote_s(1e9, 1.0) == pytest.approx(7 / 8 * 1e9 / port)
     # 8 copies to 8 domains reach 8 (1 - (7/8)^8) = 5.25 of them on average.
     share = 8 * (1 - (7 / 8) ** 8) / 8
     assert remote_s(1e9, 8.0) == pytest.approx(share * remote_s(1e9, 1.0))
 
 
-def test_without_deduplication_every_copy_crosses() -> None:
-    # 7/8 of the buffer leaves the domain through one port.
-    fabric = CLUSTER.fabric
-    port = fabric.bytes_per_s * fabric.efficiency_fraction
-    assert remote_s(1e9, 1.0) == pytest.approx(7 / 8 * 1e9 / port)
-
-
 def test_experts_and_dispatch_wait_for_the_busiest_rank() -> None:
-    model, traits = load_model("mixtral-8x7b"), load_traits("megatron").kernels
-
     def ops(ep: int, imbalance: float, **given: bool) -> dict[str, Op]:
         shape = replace(shape_of(seq_len=4096, ep=ep), imbalance_fraction=imbalance)
-        return {op.name: op for op in moe_ops(model, shape, replace(traits, **given))}
+        return ops_of("mixtral-8x7b", shape, **given)
 
     even, busy = ops(8, 0.0), ops(8, 0.5)
     for name in ("expert_up", "expert_down"):
-        assert float(busy[name].gemms[0].flops[0]) == 1.5 * float(even[name].gemms[0].flops[0])
-    received = busy["dispatch"].comms[0][0].num_bytes
-    assert float(received[0]) == 1.5 * float(even["dispatch"].comms[0][0].num_bytes[0])
+        assert busy[name].gemms[0].flops == 1.5 * even[name].gemms[0].flops
+    sent, received = (each["dispatch"].comms[0][0].num_bytes for each in (even, busy))
+    assert received == 1.5 * sent
     # Of 3.5 passes two are beside the experts; what its dispatcher deduplicates is sorted there.
-    traffic = float(busy["dispatch"].forward_bytes[0] / even["dispatch"].forward_bytes[0])
+    traffic = busy["dispatch"].forward_bytes / even["dispatch"].forward_bytes
     assert traffic == pytest.approx((1.5 + 2 * 1.5) / 3.5)
-    deduplicated = [ops(8, each, deduplicated_dispatch=True)["combine"] for each in (0.0, 0.5)]
-    assert float(deduplicated[1].forward_bytes[0]) == 1.5 * float(deduplicated[0].forward_bytes[0])
+    evenly, busily = (ops(8, each, deduplicated_dispatch=True)["combine"] for each in (0.0, 0.5))
+    assert busily.forward_bytes == 1.5 * evenly.forward_bytes
     # One rank with all experts has all pairs, however they are routed.
-    alone = ops(1, 0.5)
-    assert float(alone["expert_up"].gemms[0].flops[0]) == float(even["expert_up"].gemms[0].flops[0])
+    assert ops(1, 0.5)["expert_up"].gemms[0].flops == even["expert_up"].gemms[0].flops
 
 
 @pytest.mark.parametrize(
@@ -75,30 +73,21 @@ def test_inside_a_domain_nothing_is_added_and_nothing_sent_starts_nothing() -> N
 
 
 def test_a_router_takes_as_long_as_its_kernels_take_to_start() -> None:
-    shape, model = shape_of(seq_len=4096, ep=8), load_model("mixtral-8x7b")
+    shape = shape_of(seq_len=4096, ep=8)
     for profile, kernels in (("current", (34, 15)), ("bridge", (10, 6)), ("nemo", (55, 29))):
-        traits = load_traits("megatron", profile).kernels
-        router = next(op for op in moe_ops(model, shape, traits) if op.name == "router")
-        assert router.tiny_kernels == kernels
+        assert ops_of("mixtral-8x7b", shape, profile)["router"].tiny_kernels == kernels
 
 
-def test_a_bias_is_added_expert_by_expert() -> None:
-    model, traits = load_model("gpt-oss-120b"), load_traits("megatron").kernels
-
-    def kernels(ep: int, **given: bool) -> tuple[float, float]:
-        ops = moe_ops(model, shape_of(seq_len=4096, ep=ep), replace(traits, **given))
-        forward, backward = next(op for op in ops if op.name == "expert_down").tiny_kernels
-        return float(np.ravel(forward)[0]), float(np.ravel(backward)[0])
-
-    assert kernels(8) == (2 * 16, 7 * 16)
-    assert kernels(64) == (2 * 2, 7 * 2)
-    assert kernels(8, fused_experts=True) == (0, 0)
+@pytest.mark.parametrize(("ep", "fused", "experts"), [(8, False, 16), (64, False, 2), (8, True, 0)])
+def test_a_bias_is_added_expert_by_expert(ep: int, fused: bool, experts: int) -> None:
+    ops = ops_of("gpt-oss-120b", shape_of(seq_len=4096, ep=ep), fused_experts=fused)
+    counts = [float(np.ravel(each)[0]) for each in ops["expert_down"].tiny_kernels]
+    assert counts == [2 * experts, 7 * experts]
 
 
 def test_hybrid_ep_sends_probabilities_along_and_gathers_the_routing_map() -> None:
-    model, traits = load_model("nemotron-3-super-120b-a12b"), load_traits("megatron").kernels
-    traits = replace(traits, dispatch_permutes=True, deduplicated_dispatch=True)
-    ops = {op.name: op for op in moe_ops(model, shape_of(seq_len=8192, ep=64), traits)}
+    given = {"dispatch_permutes": True, "deduplicated_dispatch": True}
+    ops = ops_of("nemotron-3-super-120b-a12b", shape_of(seq_len=8192, ep=64), **given)
     # 8192 tokens go to 64 (1 - (63/64)^22) ranks, with 512 probabilities of 4 bytes
     distinct = 64 * (1 - (63 / 64) ** 22)
     carried = [

@@ -20,64 +20,52 @@ from planner.cost.states import expert_shard_degree, shard_degree
 from planner.cost.topology import group_of
 from planner.frameworks.registry import load_traits
 from planner.layers.mlp import exchange_op, expert_ops
-from planner.spec.model import ModelSpec
-from planner.spec.strategy import StrategyColumns
+from planner.layers.op import LayerShape, Op
+from planner.spec.traits import KernelTraits
 
 HIDDEN, EXPERT_FFN, EXPERTS, TOP_K, SEQ_LEN = 4096, 1536, 128, 8, 4096
 ONE_EXPERT = 3 * HIDDEN * EXPERT_FFN  # Gate, up and down: 18,874,368
 KERNELS = load_traits("megatron").kernels
 
 
-@pytest.fixture(scope="module")
-def model() -> ModelSpec:
-    return load_model("qwen3-235b-a22b")
-
-
-@pytest.fixture
-def recipe() -> StrategyColumns:
-    return columns_of(
-        tp=2,
-        pp=8,
-        vpp=4,
-        dp=16,
-        ep=32,
-        etp=1,
-        sequence_parallel=1,
-        zero_stage=1,
-        num_micro_batches=8,
-    )
+MODEL = load_model("qwen3-235b-a22b")
+RECIPE = {"tp": 2, "pp": 8, "dp": 16, "ep": 32, "etp": 1, "sequence_parallel": 1, "zero_stage": 1}
+COLUMNS = columns_of(**RECIPE, vpp=4, num_micro_batches=8)
+WHOLE = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
 
 
 def one(value: np.ndarray) -> float:
     return float(np.ravel(value)[0])
 
 
-def test_a_rank_holds_whole_experts_and_nobody_else_the_same(recipe: StrategyColumns) -> None:
-    assert one(recipe.num_gpus) == 256
+def exchange(name: str, shape: LayerShape, kernels: KernelTraits = KERNELS) -> Op:
+    assert MODEL.moe is not None
+    return exchange_op(name, MODEL, MODEL.moe, shape, kernels)
+
+
+def experts(shape: LayerShape) -> tuple[Op, ...]:
+    assert MODEL.moe is not None
+    return expert_ops(MODEL, MODEL.moe, shape, KERNELS)
+
+
+def test_a_rank_holds_whole_experts_and_nobody_else_the_same() -> None:
+    assert one(COLUMNS.num_gpus) == 256
     # 32 ranks / (etp 1 · ep 32)
-    assert one(recipe.expert_dp) == 1
-
-
-def test_parameters_of_experts(model: ModelSpec) -> None:
-    shape = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
-    assert model.moe is not None
-    held = sum(one(op.params) for op in expert_ops(model, model.moe, shape, KERNELS))
-    assert held == 4 * ONE_EXPERT == 75_497_472
+    assert one(COLUMNS.expert_dp) == 1
+    assert sum(one(op.params) for op in experts(WHOLE)) == 4 * ONE_EXPERT == 75_497_472
     # 12 layers: 906 M parameters, 1.7 GiB of bf16 weights.
-    stage = rank_parameters(model, [10, *[12] * 7], stage=1, tp=2, ep=32, etp=1)
+    stage = rank_parameters(MODEL, [10, *[12] * 7], stage=1, tp=2, ep=32, etp=1)
     assert stage.experts == 12 * 4 * ONE_EXPERT
-    split = rank_parameters(model, [10, *[12] * 7], stage=1, tp=2, ep=32)
+    split = rank_parameters(MODEL, [10, *[12] * 7], stage=1, tp=2, ep=32)
     assert (split.experts, split.dense) == (stage.experts // 2, stage.dense)
 
 
-def test_work_of_whole_and_of_split_experts_is_the_same(model: ModelSpec) -> None:
+def test_work_of_whole_and_of_split_experts_is_the_same() -> None:
     # 4096 tokens on a rank of tp 2, 8 experts each: 32,768 pairs. Whole experts see the half of
     # them at full width, split ones all at half the width.
-    assert model.moe is not None
     pairs = SEQ_LEN * TOP_K
     for etp, rows, width in ((1, pairs / 2, EXPERT_FFN), (2, pairs, EXPERT_FFN / 2)):
-        shape = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=etp, sp=1)
-        up, activation, down = expert_ops(model, model.moe, shape, KERNELS)
+        up, activation, down = experts(shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=etp, sp=1))
         [product] = up.gemms
         assert (one(product.m), one(product.n), one(product.k)) == (rows / 4, 2 * width, HIDDEN)
         flops = one(forward_flops(up) + forward_flops(down))
@@ -87,29 +75,19 @@ def test_work_of_whole_and_of_split_experts_is_the_same(model: ModelSpec) -> Non
         assert saved["expert_activation.gate"] == 2 * rows * width
 
 
-def test_every_tensor_parallel_rank_sends_its_own_tokens(model: ModelSpec) -> None:
-    assert model.moe is not None
+def test_every_tensor_parallel_rank_sends_its_own_tokens() -> None:
     half_of_pairs = SEQ_LEN / 2 * TOP_K * HIDDEN * 2
-    whole = shape_of(seq_len=SEQ_LEN, tp=2, ep=32, etp=1, sp=1)
     for name in ("dispatch", "combine"):
-        op = exchange_op(name, model, model.moe, whole, KERNELS)
-        sent, gathered = op.comms[0]
-        assert (sent.axis, sent.collective, one(sent.num_bytes)) == (
-            "ep",
-            "all_to_all",
-            134_217_728,
-        )
-        assert one(sent.num_bytes) == half_of_pairs
+        sent, gathered = exchange(name, WHOLE).comms[0]
+        assert (sent.axis, sent.collective) == ("ep", "all_to_all")
+        assert one(sent.num_bytes) == half_of_pairs == 134_217_728
         assert (gathered.axis, one(gathered.num_bytes)) == ("etp", 0.0)
 
 
-def test_tokens_are_sorted_by_the_dispatcher_or_by_kernels_of_the_framework(
-    model: ModelSpec,
-) -> None:
-    assert model.moe is not None
+def test_tokens_are_sorted_by_the_dispatcher_or_by_kernels_of_the_framework() -> None:
     for in_dispatch in (True, False):
         traits = replace(KERNELS, dispatch_permutes=in_dispatch)
-        op = exchange_op("dispatch", model, model.moe, shape_of(seq_len=SEQ_LEN, ep=8), traits)
+        op = exchange("dispatch", shape_of(seq_len=SEQ_LEN, ep=8), traits)
         passes = 2.0 if traits.deduplicated_dispatch else 3.5
         assert one(op.forward_bytes) == passes * SEQ_LEN * TOP_K * HIDDEN * 2
         assert op.is_permutation is not in_dispatch
@@ -122,62 +100,47 @@ def test_sorting_is_bound_by_multiprocessors(node: str, pace: float) -> None:
     assert permutation_pace(1.0, accelerator) == 1.0
 
 
-def test_passes_are_those_of_the_framework_both_ways(model: ModelSpec) -> None:
-    assert model.moe is not None
+def test_passes_are_those_of_the_framework_both_ways() -> None:
     traits = load_traits("torchtitan", "prime-rl").kernels
-    shape = shape_of(seq_len=SEQ_LEN, ep=1)
     pairs_hidden = SEQ_LEN * TOP_K * HIDDEN
-    ops = [exchange_op(name, model, model.moe, shape, traits) for name in ("dispatch", "combine")]
+    ops = [exchange(name, shape_of(seq_len=SEQ_LEN), traits) for name in ("dispatch", "combine")]
     assert sum(one(op.forward_bytes) for op in ops) == (27 + 12) * pairs_hidden
     assert sum(one(op.backward_bytes) for op in ops) == (31 + 27) * pairs_hidden
 
 
-def test_split_experts_gather_their_pairs(model: ModelSpec) -> None:
-    assert model.moe is not None
+def test_split_experts_gather_their_pairs() -> None:
     every_pair = SEQ_LEN * TOP_K * HIDDEN * 2
-    split = shape_of(seq_len=SEQ_LEN, tp=2, ep=16, sp=1)
-    for name, collectives in (
-        ("dispatch", ("all_gather", "reduce_scatter")),
-        ("combine", ("reduce_scatter", "all_gather")),
-    ):
-        op = exchange_op(name, model, model.moe, split, KERNELS)
-        for comms, collective in zip(op.comms, collectives, strict=True):
+    gather_and_scatter = ("all_gather", "reduce_scatter")
+    for name, step in (("dispatch", 1), ("combine", -1)):
+        op = exchange(name, shape_of(seq_len=SEQ_LEN, tp=2, ep=16, sp=1))
+        for comms, collective in zip(op.comms, gather_and_scatter[::step], strict=True):
             sent, gathered = comms
             assert one(sent.num_bytes) == every_pair / 2
             assert (gathered.collective, one(gathered.num_bytes)) == (collective, every_pair)
 
 
-def test_tokens_are_gathered_where_pairs_are_not(model: ModelSpec) -> None:
-    assert model.moe is not None
+def test_tokens_are_gathered_where_pairs_are_not() -> None:
     tokens = replace(KERNELS, gathers_expert_pairs=False)
-    split = shape_of(seq_len=SEQ_LEN, tp=2, sp=1)
-    [_, gathered] = exchange_op("dispatch", model, model.moe, split, tokens).comms[0]
+    [_, gathered] = exchange("dispatch", shape_of(seq_len=SEQ_LEN, tp=2, sp=1), tokens).comms[0]
     assert (gathered.axis, one(gathered.num_bytes)) == ("tp", SEQ_LEN * HIDDEN * 2)
-    whole = shape_of(seq_len=SEQ_LEN, tp=2, ep=8, etp=1, sp=1)
-    comms = exchange_op("dispatch", model, model.moe, whole, tokens).comms[0]
+    comms = exchange("dispatch", WHOLE, tokens).comms[0]
     assert all(one(comm.num_bytes) == 0.0 for comm in comms if comm.axis == "tp")
 
 
-def test_states_of_experts_are_sharded_over_their_replicas(recipe: StrategyColumns) -> None:
-    context = context_of(model="qwen3-235b-a22b", cluster="32xdgx-h100", seq_len=SEQ_LEN)
+def test_states_of_experts_are_sharded_over_their_replicas() -> None:
+    context = context_of(model=MODEL, cluster="32xdgx-h100", seq_len=SEQ_LEN)
     # 6 + 12 / 1 for experts (fp32 master and moments), 6 + 12 / 16 for the rest.
-    assert (one(shard_degree(recipe)), one(expert_shard_degree(recipe))) == (16, 1)
+    assert (one(shard_degree(COLUMNS)), one(expert_shard_degree(COLUMNS))) == (16, 1)
     # Half the experts' ranks: every expert twice.
-    twice = columns_of(tp=2, pp=8, dp=16, ep=16, etp=1, sequence_parallel=1, zero_stage=1)
-    assert one(expert_shard_degree(twice)) == 2
+    assert one(expert_shard_degree(columns_of(**RECIPE | {"ep": 16}))) == 2
     # Two replicas of the sharding group: 16 ranks each, experts once in each.
-    hybrid = columns_of(tp=2, dp=16, ep=16, etp=1, dp_replicate=2, zero_stage=1)
-    assert one(expert_shard_degree(hybrid)) == 1
-    parts = stage_parameters(context, recipe)
+    assert one(expert_shard_degree(columns_of(**RECIPE | {"ep": 16, "dp_replicate": 2}))) == 1
+    parts = stage_parameters(context, COLUMNS)
     assert one(parts.states.optimizer) * 16 == one(parts.expert_states.optimizer)
-
-
-def test_ranks_of_the_recipe_on_its_nodes(recipe: StrategyColumns) -> None:
-    # 32 neighbours: four nodes of eight; the two replicas of ep 16 are 16 ranks apart.
-    cluster = context_of(cluster="32xdgx-h100").cluster
-    experts = group_of("ep", recipe, cluster)
-    assert (one(experts.size), one(experts.local), one(experts.num_domains)) == (32, 8, 4)
-    assert one(group_of("expert_dp_shard_cp", recipe, cluster).size) == 1
+    # On their nodes: 32 neighbours are four nodes of eight.
+    near = group_of("ep", COLUMNS, context.cluster)
+    assert (one(near.size), one(near.local), one(near.num_domains)) == (32, 8, 4)
+    assert one(group_of("expert_dp_shard_cp", COLUMNS, context.cluster).size) == 1
 
 
 def test_split_experts_cost_what_they_cost_inside_data_parallelism() -> None:
@@ -185,8 +148,7 @@ def test_split_experts_cost_what_they_cost_inside_data_parallelism() -> None:
     context = context_of(model="mixtral-8x7b", cluster="4xdgx-h100", seq_len=SEQ_LEN)
     silent = with_traits(context, kernels={"gathers_expert_pairs": False})
     columns = columns_of(tp=[1, 4], dp=[32, 8], ep=8, sequence_parallel=[0, 1], micro_batch=1)
-    costs = layer_costs(context, columns)
-    others = layer_costs(silent, columns)
+    costs, others = layer_costs(context, columns), layer_costs(silent, columns)
     assert np.array_equal(costs.expert_params, others.expert_params)
     # Whole tokens are routed, not a quarter: 12 bytes for each of 8 experts.
     routed = costs.at(others.body.saved_bytes - costs.body.saved_bytes)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from contexts import context_of, small_model, strategy_of, with_traits
+from contexts import context_of, small_model, strategy_of
 
 from planner.catalog.clusters import load_cluster
 from planner.cost.context import Context
@@ -15,16 +15,6 @@ from planner.spec.job import Precision
 
 def flops(context: Context) -> ModelFlops:
     return model_flops_per_iteration(context.model, context.job, context.traits)
-
-
-def test_gpt3_matches_the_formula_of_arxiv_2104_04473() -> None:
-    # With recomputation: 96 B s l h² (1 + s/(6h) + V/(16 l h)), four passes of every layer;
-    # without, three of the four. B 1536, s 2048, l 96, h 12288, V 50257. (The formula's
-    # vocabulary term, 0.27 %, never held a recomputation, hence the tolerance.)
-    context = context_of(model="gpt3-175b", global_batch=1536, seq_len=2048)
-    b, s, num_layers, h, v = 1536, 2048, 96, 12288, 50257
-    formula = 96 * b * s * num_layers * h**2 * (1 + s / (6 * h) + v / (16 * num_layers * h))
-    assert flops(context).full_square == pytest.approx(0.75 * formula, rel=1e-3)
 
 
 def test_gpt3_matches_72_bslh2_exactly_without_recomputation() -> None:
@@ -82,13 +72,6 @@ def test_encoders_see_the_whole_square() -> None:
     # T5: every decoder layer has a causal square and one over the encoder: 1 + 1.5 of 1 + 2.
     t5 = flops(context_of(model="t5-11b", seq_len=512))
     assert t5.attention / t5.attention_square == pytest.approx(2.5 / 3.0)
-
-
-@pytest.mark.parametrize("attention", ["fused", "unfused"])
-def test_kernels_do_not_change_what_the_model_needs(attention: str) -> None:
-    context = context_of(model="gpt3-175b", seq_len=2048)
-    changed = with_traits(context, kernels={"attention": attention})
-    assert flops(changed).total == pytest.approx(flops(context).total, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +136,7 @@ def test_jobs_in_8_and_4_bits_divide_by_the_16_bit_peak(precision: Precision) ->
 
 def test_a_v100_divides_by_its_fp16_peak() -> None:
     v100 = load_cluster("1xdgx-1-v100").accelerator
-    assert mfu(125e12, 1.0, 1, v100) == pytest.approx(125e12 / v100.peak_flops_per_s["fp16"])
+    assert mfu(62.5e12, 1.0, 1, v100) == pytest.approx(62.5e12 / v100.peak_flops_per_s["fp16"])
 
 
 def test_flops_grow_with_the_batch_only() -> None:

@@ -3,17 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from contexts import columns_of, context_of, strategy_of
+from contexts import context_of, strategy_of
 
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.kernels import gemm_backward_s, gemm_s
-from planner.cost.launches import launch_floors_s
-from planner.cost.layer import layer_shape
 from planner.frameworks.settings import with_training
 from planner.layers.adapters import adapter_params
-from planner.layers.block import layer_groups
 from planner.layers.op import ONE, Gemm
 from planner.layers.parameters import count_parameters
 from planner.spec.strategy import Strategy
@@ -138,20 +135,3 @@ def test_model_flops_count_two_products_of_a_frozen_weight_and_three_of_an_adapt
     adapters = adapter_params(context.model, context.traits.training, context.traits.kernels)
     tokens = context.job.tokens_per_iteration
     assert products == pytest.approx(tokens * (4.0 * (LINEAR + head) + 6.0 * adapters))
-
-
-def test_adapters_and_4_bit_matrices_have_launches_of_their_own() -> None:
-    columns = columns_of(dp=8)
-    floors = []
-    for mode in ("lora", "qlora"):
-        context = trained(mode)
-        shape = layer_shape(columns, context.job)
-        (group,) = layer_groups(context.model, shape, context.traits)
-        kernels = replace(context.traits.kernels, launch_s=1.0, memory_bound_kernels=1.0)
-        floors.append(launch_floors_s(group, kernels, columns))
-    # Frozen layer: 4 products, attention, 4 moves. Seven adapters: 2 products, 6 small kernels;
-    # backward 4 and 8.
-    assert floors[0][0] == pytest.approx(9 + 7 * 8)
-    assert floors[0][1] == pytest.approx(9 + 7 * 12)
-    # Seven matrices of three kernels each, which move what is rebuilt.
-    assert floors[1][0] == pytest.approx(9 + 7 * 8 + 7 * 3)

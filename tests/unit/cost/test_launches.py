@@ -24,7 +24,7 @@ from planner.cost.launches import (
 )
 from planner.cost.layer import layer_costs, layer_shape
 from planner.frameworks.registry import load_traits
-from planner.layers.block import layer_groups
+from planner.layers.block import LayerGroup, layer_groups
 from planner.spec.job import Precision
 from planner.spec.strategy import StrategyColumns
 from planner.spec.training import TARGETS, Training
@@ -39,10 +39,20 @@ def launching(context: Context, **changes: float) -> Context:
     )
 
 
-def floors(context: Context, columns: StrategyColumns) -> tuple[np.ndarray, np.ndarray]:
+def group_of(context: Context, columns: StrategyColumns) -> LayerGroup:
     (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    return group
+
+
+def floors(context: Context, columns: StrategyColumns) -> tuple[np.ndarray, np.ndarray]:
+    group = group_of(context, columns)
     forward, backward, _ = launch_floors_s(group, context.traits.kernels, columns)
     return forward / LAUNCH_S, backward / LAUNCH_S
+
+
+@pytest.fixture
+def mixture() -> Context:
+    return context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
 
 
 def test_a_layers_launches_are_its_products_attention_and_moves() -> None:
@@ -53,24 +63,16 @@ def test_a_layers_launches_are_its_products_attention_and_moves() -> None:
     assert backward == pytest.approx(8 + 1 + 4 * MOVING)
 
 
-def test_hooks_of_stage_3_are_those_of_products_and_norms() -> None:
-    context = context_of(framework="deepspeed")
-    kernels = context.traits.kernels
-    assert kernels.gathered_module_s > 0
-    columns = columns_of(dp=[8, 8], zero_stage=[2, 3])
-    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+def test_hooks_of_stage_3_show_where_the_host_is_the_slower_one() -> None:
+    context, columns = context_of(framework="deepspeed"), columns_of(dp=8, zero_stage=[2, 3])
+    kernels, group = context.traits.kernels, group_of(context, columns)
     hooks = module_hooks_s(group, kernels, columns)
     # Four products, two norms.
     assert hooks == pytest.approx([0.0, 6 * kernels.gathered_module_s])
-
-
-def test_hooks_show_where_the_host_is_the_slower_one() -> None:
-    context, columns = context_of(framework="deepspeed"), columns_of(dp=8, zero_stage=3)
-    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
-    nothing = (np.zeros(1), np.zeros(1), np.zeros(1))
-    waits = layer_waits_s(group, nothing, [np.ones(1)] * len(group.ops), context.traits, columns)
-    floors = launch_floors_s(group, context.traits.kernels, columns)
-    hooks = module_hooks_s(group, context.traits.kernels, columns)
+    assert kernels.gathered_module_s > 0
+    nothing = (np.zeros(2),) * 3
+    waits = layer_waits_s(group, nothing, [np.ones(2)] * len(group.ops), context.traits, columns)
+    floors = launch_floors_s(group, kernels, columns)
     assert waits[0] == pytest.approx(floors[0] + hooks)
     assert waits[1] == pytest.approx(floors[1] + hooks)
 
@@ -102,50 +104,43 @@ def test_a_graph_of_the_whole_iteration_launches_nothing() -> None:
     assert all(floor == 0.0 for floor in floors(context, columns_of(dp=8)))
 
 
-def test_products_of_experts_are_launched_expert_by_expert() -> None:
+@pytest.mark.parametrize(("graphs", "left"), [(0.0, 1.0), (0.3, 1.0), (1.0, 0.0)])
+def test_experts_are_launched_one_by_one_unless_a_graph_replays_the_whole_iteration(
+    mixture: Context, graphs: float, left: float
+) -> None:
     # Two products forward and four backward, each for 128 / ep experts of the rank.
-    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
     columns = columns_of(dp=64, ep=[1, 8])
     calls, none = (
-        floors(launching(context, grouped_launch_s=each), columns) for each in (LAUNCH_S, 0.0)
-    )
-    assert calls[0] - none[0] == pytest.approx([256.0, 32.0])
-    assert calls[1] - none[1] == pytest.approx([512.0, 64.0])
-
-
-@pytest.mark.parametrize(("graphs", "left"), [(0.3, 1.0), (1.0, 0.0)])
-def test_only_a_graph_of_the_whole_iteration_replays_products_of_experts(
-    graphs: float, left: float
-) -> None:
-    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
-    given = {"cuda_graph_fraction": graphs}
-    calls, none = (
-        floors(launching(context, grouped_launch_s=each, **given), columns_of(dp=64, ep=8))
+        floors(launching(mixture, grouped_launch_s=each, cuda_graph_fraction=graphs), columns)
         for each in (LAUNCH_S, 0.0)
     )
-    assert calls[0] - none[0] == pytest.approx(32.0 * left)
+    assert calls[0] - none[0] == pytest.approx([256.0 * left, 32.0 * left])
+    assert calls[1] - none[1] == pytest.approx([512.0 * left, 64.0 * left])
 
 
 @pytest.mark.parametrize(
-    ("kernels", "launches", "waits"),
+    ("kernels", "launches", "each", "waits"),
     [
-        ((1.0, 2.0), (0.5, 1.0), (0.0, 0.0, 0.0)),
-        ((1.0, 2.0), (3.0, 4.0), (2.0, 2.0, 2.0)),
+        ((1.0, 2.0), (0.5, 1.0), False, (0.0, 0.0, 0.0)),
+        ((1.0, 2.0), (3.0, 4.0), False, (2.0, 2.0, 2.0)),
         # What forward lacks the host has run ahead in backward, all or half of it.
-        ((1.0, 4.0), (3.0, 2.0), (0.0, 0.0, 2.0)),
-        ((1.0, 4.0), (3.0, 3.0), (1.0, 0.0, 2.0)),
+        ((1.0, 4.0), (3.0, 2.0), False, (0.0, 0.0, 2.0)),
+        ((1.0, 4.0), (3.0, 3.0), False, (1.0, 0.0, 2.0)),
         # A repeated forward gives the host time that it lacked.
-        ((4.0, 1.0), (2.0, 4.0), (0.0, 1.0, 0.0)),
+        ((4.0, 1.0), (2.0, 4.0), False, (0.0, 1.0, 0.0)),
+        # A host that waits for every kernel adds all its launches.
+        ((1.0, 4.0), (0.5, 3.0), True, (0.5, 3.0, 0.5)),
     ],
 )
 def test_a_micro_batch_takes_the_longer_of_kernels_and_launches(
-    kernels: tuple[float, float], launches: tuple[float, float], waits: tuple[float, ...]
+    kernels: tuple[float, float],
+    launches: tuple[float, float],
+    each: bool,
+    waits: tuple[float, ...],
 ) -> None:
-    (forward, backward), (launched, launched_back) = (
-        (np.array([each]) for each in both) for both in (kernels, launches)
-    )
-    found = launch_waits_s((forward, backward, forward), (launched, launched_back, launched))
-    assert [float(each[0]) for each in found] == pytest.approx(list(waits))
+    passes = [[np.array([both[place]]) for place in (0, 1, 0)] for both in (kernels, launches)]
+    found = launch_waits_s(*passes, waits_for_kernels=each)
+    assert np.ravel(found) == pytest.approx(waits)
 
 
 def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width() -> None:
@@ -160,27 +155,11 @@ def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width() 
     assert sum(seconds[0][:2]) == pytest.approx(LAUNCH_S * (17 + 21))
 
 
-def test_a_host_that_waits_for_every_kernel_adds_all_its_launches() -> None:
-    forward, backward = np.array([1.0]), np.array([4.0])
-    launched, launched_back = np.array([0.5]), np.array([3.0])
-    found = launch_waits_s(
-        (forward, backward, forward),
-        (launched, launched_back, launched),
-        waits_for_kernels=True,
-    )
-    assert [float(each[0]) for each in found] == [0.5, 3.0, 0.5]
-
-
 def test_a_repeated_forward_launches_no_product_that_it_stops_before() -> None:
-    context = launching(context_of(seq_len=128))
     launched = []
     for stops in (False, True):
-        kernels = replace(
-            context.traits.kernels, stops_recomputation=stops, waits_for_kernels=True, dropout=False
-        )
-        traits = replace(context.traits, kernels=kernels)
-        changed = replace(context, model=small_model(), traits=traits)
-        costs = layer_costs(changed, columns_of(dp=8))
+        given = {"stops_recomputation": stops, "waits_for_kernels": True, "dropout": False}
+        costs = layer_costs(launching(context_of(seq_len=128), **given), columns_of(dp=8))
         launched.append(float(costs.items_at(costs.repeated)["launch"].exposed_s[0]))
     assert launched[0] - launched[1] == pytest.approx(LAUNCH_S)
 
@@ -197,12 +176,12 @@ def test_a_wait_ends_a_segment_and_layers_follow_each_other() -> None:
 def test_a_host_that_waited_has_launched_nothing_ahead() -> None:
     # The first op of a segment waits for its launches; no segment's surplus helps another.
     op_s, floor_s = (np.array([[each] for each in row]) for row in ((1.0, 6.0), (2.0, 1.0)))
-    backward = np.array([9.0]), np.array([1.0])
+    backward = np.array([9.0]), np.array([11.0])
     found = segmented_waits_s(((0,), (1,)), op_s, floor_s, *backward)
-    assert [float(each[0]) for each in found] == [3.0, 0.0, 3.0]
+    assert np.ravel(found).tolist() == [3.0, 2.0, 3.0]
     # One wait a layer leaves the host ahead inside the forward: 2 s, then 2 + 1 - 1.
     together = segmented_waits_s(((0, 1),), op_s, floor_s, *backward)
-    assert [float(each[0]) for each in together] == [2.0, 0.0, 2.0]
+    assert np.ravel(together).tolist() == [2.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -218,10 +197,9 @@ def test_a_slow_host_and_scales_per_block_make_launches_longer(
     assert slow.launch_s == pytest.approx(1.3 * traits.kernels.launch_s)
 
 
-def test_ops_share_a_layers_launches_as_partial_graphs_do() -> None:
-    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
-    kernels, columns = context.traits.kernels, columns_of(dp=64, ep=8)
-    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+def test_ops_share_a_layers_launches_as_partial_graphs_do(mixture: Context) -> None:
+    kernels, columns = mixture.traits.kernels, columns_of(dp=64, ep=8)
+    group = group_of(mixture, columns)
     floor_s, _, _ = launch_floors_s(group, kernels, columns)
     names = [op.name for op in group.ops]
     found = op_floors_s(group.ops, kernels, columns, floor_s)
@@ -236,9 +214,7 @@ def test_ops_share_a_layers_launches_as_partial_graphs_do() -> None:
     assert shares["router"] - eager_s == pytest.approx(0.1 * kernels.moe_launch_forward_s)
     # A product and an exchange with its sorting kernel.
     assert shares["expert_up"] - calls_s == pytest.approx(shares["dispatch"] / 2)
-
-
-def test_a_fused_router_adds_nothing_to_the_floor_it_was_part_of() -> None:
+    # A fused router adds nothing to the floor that it was part of.
     assert router_launches_s(load_traits("megatron", "bridge").kernels) == (0.0, 0.0)
 
 
@@ -253,33 +229,27 @@ def test_a_fused_router_adds_nothing_to_the_floor_it_was_part_of() -> None:
     ],
 )
 def test_the_host_waits_where_a_framework_needs_counts_of_tokens(
-    profile: str, kernels: dict[str, bool | float], waits: tuple[str, ...]
+    mixture: Context, profile: str, kernels: dict[str, bool | float], waits: tuple[str, ...]
 ) -> None:
-    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
-    traits = load_traits("megatron", profile)
-    traits = changed_traits(traits, kernels=kernels)
-    (group,) = layer_groups(
-        context.model, layer_shape(columns_of(dp=64, ep=8), context.job), traits
-    )
+    traits = changed_traits(load_traits("megatron", profile), kernels=kernels)
+    group = group_of(replace(mixture, traits=traits), columns_of(dp=64, ep=8))
     assert host_waits(group, traits) == waits
     assert host_waits(replace(group, name="dense"), traits) == ()
-    assert (
-        host_waits(group, changed_traits(traits, overlap={"expert_all_to_all_overlap": "batches"}))
-        == ()
-    )
+    beside = changed_traits(traits, overlap={"expert_all_to_all_overlap": "batches"})
+    assert host_waits(group, beside) == ()
 
 
-def test_layers_beside_another_micro_batch_take_the_host_longer() -> None:
-    context = context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=128)
-    columns = columns_of(dp=64, ep=8)
-    (group,) = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
-    kernels = replace(context.traits.kernels, host_waits=())
-    nothing = (np.zeros(1),) * 3
-    waited = []
+def test_layers_beside_another_micro_batch_take_the_host_longer(mixture: Context) -> None:
+    columns, waited = columns_of(dp=64, ep=8), []
+    group = group_of(mixture, columns)
     for mode in ("none", "batches"):
-        overlap = replace(context.traits.overlap, expert_all_to_all_overlap=mode)
-        traits = replace(context.traits, kernels=kernels, overlap=overlap)
-        forward, backward, _ = layer_waits_s(group, nothing, [], traits, columns)
+        traits = changed_traits(
+            mixture.traits,
+            kernels={"host_waits": ()},
+            overlap={"expert_all_to_all_overlap": mode},
+        )
+        forward, backward, _ = layer_waits_s(group, (np.zeros(1),) * 3, [], traits, columns)
         waited.append(float(forward[0] + backward[0]))
         assert paired_launch_pace(replace(group, name="dense"), traits) == 1.0
-    assert waited[1] / waited[0] == pytest.approx(kernels.paired_launch_multiplier) == 1.08
+    assert waited[1] / waited[0] == pytest.approx(1.08)
+    assert mixture.traits.kernels.paired_launch_multiplier == 1.08

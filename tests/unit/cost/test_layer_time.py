@@ -1,6 +1,5 @@
 """Passes of one layer: what expert communication and launches add to its kernels."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -53,16 +52,15 @@ def priced(
     return layer_passes(kinds, setting), kinds, setting
 
 
-@pytest.fixture
-def passes_of() -> Callable[..., LayerPasses]:
+COLUMNS = columns_of(dp=64, ep=[2, 4, 8, 16], micro_batch=[1, 2, 4, 1])
+
+
+def passes_of(
+    context: Context, columns: StrategyColumns = COLUMNS, **changes: object
+) -> LayerPasses:
     """Passes of a mean layer, experts on 2 to 16 GPUs of 8 nodes."""
-    columns = columns_of(dp=64, ep=[2, 4, 8, 16], micro_batch=[1, 2, 4, 1])
-
-    def passes(context: Context, **changes: object) -> LayerPasses:
-        traits = changed(context.traits, **changes)  # type: ignore[arg-type]
-        return priced(replace(context, traits=traits), columns)[0]
-
-    return passes
+    traits = changed(context.traits, **changes)
+    return priced(replace(context, traits=traits), columns)[0]
 
 
 @pytest.fixture
@@ -74,25 +72,23 @@ def computing_s(items: TimeItems) -> np.ndarray:
     return exposed_s(items) - items[EXPERTS].exposed_s
 
 
-def test_beside_another_batch_an_all_to_all_hides_behind_the_other_pass(
-    mixture: Context, passes_of: Callable[..., LayerPasses]
-) -> None:
-    plain = passes_of(mixture)
-    hidden = passes_of(mixture, overlap="batches")
-    interference = interference_fraction(
-        mixture.traits.overlap.communication_multiprocessors, mixture.cluster.accelerator
-    )
+def interference(context: Context) -> float:
+    overlap = context.traits.overlap
+    return interference_fraction(overlap.communication_multiprocessors, context.cluster.accelerator)
+
+
+def test_beside_another_batch_an_all_to_all_hides_behind_the_other_pass(mixture: Context) -> None:
+    plain, hidden = passes_of(mixture), passes_of(mixture, overlap="batches")
     sides = [(plain.forward, plain.backward, hidden.forward)]
     sides += [(plain.backward, plain.forward, hidden.backward)]
     for own, other, after in sides:
-        expected = exposed_beside_s(computing_s(other), own[EXPERTS].busy_s, interference)
+        busy = own[EXPERTS].busy_s
+        expected = exposed_beside_s(computing_s(other), busy, interference(mixture))
         assert after[EXPERTS].exposed_s == pytest.approx(expected)
         assert (after[EXPERTS].exposed_s < own[EXPERTS].exposed_s).all()
 
 
-def test_what_another_batch_is_too_short_to_hide_shows(
-    mixture: Context, passes_of: Callable[..., LayerPasses]
-) -> None:
+def test_what_another_batch_is_too_short_to_hide_shows(mixture: Context) -> None:
     slow = replace(mixture.cluster.fabric, bytes_per_s=mixture.cluster.fabric.bytes_per_s / 1e3)
     context = replace(mixture, cluster=replace(mixture.cluster, fabric=slow))
     plain, hidden = passes_of(context), passes_of(context, overlap="batches")
@@ -105,16 +101,16 @@ def test_what_another_batch_is_too_short_to_hide_shows(
 @pytest.mark.parametrize("overlap", ["batches", "shared_expert"])
 @pytest.mark.parametrize("model", ["qwen3-235b-a22b", "deepseek-v3"])
 def test_overlap_of_an_all_to_all_changes_nothing_else_and_never_costs(
-    passes_of: Callable[..., LayerPasses], overlap: str, model: str
+    overlap: str, model: str
 ) -> None:
     context = context_of(model=model, cluster="8xdgx-h100", seq_len=4096)
     plain, hidden = passes_of(context), passes_of(context, overlap=overlap)
-    pairs = [(plain.forward, hidden.forward), (plain.backward, hidden.backward)]
-    for before, after in pairs:
+    for before, after in ((plain.forward, hidden.forward), (plain.backward, hidden.backward)):
         assert after.keys() == before.keys()
         for name, duration in before.items():
             assert after[name].busy_s == pytest.approx(duration.busy_s), name
-            if name != EXPERTS:
+            if name != EXPERTS or (overlap, model) == ("shared_expert", "qwen3-235b-a22b"):
+                # Without a shared expert nothing hides behind it.
                 assert after[name].exposed_s == pytest.approx(duration.exposed_s), name
         assert (after[EXPERTS].exposed_s <= before[EXPERTS].exposed_s).all()
 
@@ -124,34 +120,23 @@ def test_a_shared_expert_hides_as_much_as_its_products_last() -> None:
     traits = changed(context.traits, overlap="shared_expert")
     columns = columns_of(dp=64, ep=64)
     passes, kinds, setting = priced(replace(context, traits=traits), columns)
-    interference = interference_fraction(
-        traits.overlap.communication_multiprocessors, context.cluster.accelerator
-    )
     (mixed,) = (kind for kind in kinds if kind.name == "moe")
     share = mixed.num_layers / sum(kind.num_layers for kind in kinds)
     shared = [op for op in mixed.ops if op.name.startswith("shared_expert")]
     for items, backward in ((passes.forward, False), (passes.backward, True)):
         beside = sum(exposed_s(op_items(op, setting, backward=backward)) for op in shared)
         busy = items[EXPERTS].busy_s / share
-        expected = share * exposed_beside_s(beside, busy, interference)
+        expected = share * exposed_beside_s(beside, busy, interference(context))
         assert items[EXPERTS].exposed_s == pytest.approx(expected)
         assert 0.0 < expected < share * busy
 
 
-def test_a_mixture_without_a_shared_expert_hides_nothing_behind_it(
-    mixture: Context, passes_of: Callable[..., LayerPasses]
-) -> None:
-    plain, hidden = passes_of(mixture), passes_of(mixture, overlap="shared_expert")
-    assert hidden.forward[EXPERTS].exposed_s == pytest.approx(plain.forward[EXPERTS].exposed_s)
-
-
 @pytest.mark.parametrize("graphs", [0.0, 0.25, 1.0])
 def test_cuda_graphs_lower_the_floor_that_launches_put_under_a_mixture(
-    mixture: Context, passes_of: Callable[..., LayerPasses], graphs: float
+    mixture: Context, graphs: float
 ) -> None:
     ahead = with_traits(mixture, kernels={"host_waits": ()})
-    bare = passes_of(ahead)
-    held_up = passes_of(ahead, launch_s=1.0, graphs=graphs)
+    bare, held_up = passes_of(ahead), passes_of(ahead, launch_s=1.0, graphs=graphs)
     floors = [(held_up.forward, bare.forward, 1.0), (held_up.backward, bare.backward, 2.0)]
     for items, kernels, launch_s in floors:
         floor = np.maximum(launch_s * (1.0 - graphs), exposed_s(kernels))
@@ -196,30 +181,20 @@ def test_a_layer_waits_for_launches_before_the_exchange_although_experts_outlast
     # one that waits there alone only not of what follows the wait.
     columns = columns_of(dp=64, ep=8, micro_batch=4)
 
-    def passes(waits: tuple[str, ...], launch_s: float) -> LayerPasses:
+    def forward(waits: tuple[str, ...], launch_s: float) -> TimeItems:
         given = changed(mixture.traits, launch_s=launch_s)
-        return priced(
-            replace(
-                mixture,
-                traits=changed_traits(
-                    given, kernels={"host_waits": waits, "moe_launch_backward_s": 0.0}
-                ),
-            ),
-            columns,
-        )[0]
+        context = with_traits(
+            replace(mixture, traits=given),
+            kernels={"host_waits": waits, "moe_launch_backward_s": 0.0},
+        )
+        return priced(context, columns)[0].forward
 
-    kernels_s = float(exposed_s(passes((), 0.0).forward)[0])
+    kernels_s = float(exposed_s(forward((), 0.0))[0])
     once, twice = (
-        float(passes(waits, kernels_s).forward["launch"].exposed_s[0])
+        float(forward(waits, kernels_s)["launch"].exposed_s[0])
         for waits in (("router",), ("router", "combine"))
     )
     assert 0.0 < once < twice < 0.3 * kernels_s
-
-
-def backward_tp(context: Context, columns: StrategyColumns, *, early: bool) -> np.ndarray:
-    """Exposed tensor-parallel seconds of a layer's backward."""
-    context = with_traits(context, overlap={"overlaps_input_gradients": early})
-    return priced(context, columns)[0].backward["tensor_parallel"].exposed_s
 
 
 @pytest.mark.parametrize("sequence_parallel", [0, 1])
@@ -228,22 +203,23 @@ def test_exchanges_of_backward_hide_beside_the_product_that_does_not_need_them(
 ) -> None:
     context = context_of(model="llama3-70b", cluster="1xdgx-h100")
     columns = columns_of(tp=2, dp=1, sequence_parallel=sequence_parallel)
-    after, beside = (backward_tp(context, columns, early=early) for early in (False, True))
-    interference = interference_fraction(24.0, context.cluster.accelerator)
+    after, beside = (
+        priced(with_traits(context, overlap={"overlaps_input_gradients": early}), columns)[0]
+        .backward["tensor_parallel"]
+        .exposed_s
+        for early in (False, True)
+    )
     gathered_alone = 1.0 / 3.0 if sequence_parallel else 0.0
-    shown = gathered_alone + (1.0 - gathered_alone) * interference
+    shown = gathered_alone + (1.0 - gathered_alone) * interference(context)
     assert beside == pytest.approx(shown * after, rel=0.1)
 
 
 def test_without_a_product_of_the_weight_s_gradient_nothing_hides_them() -> None:
     context = context_of(model="llama3-70b", cluster="1xdgx-h100")
     columns = columns_of(tp=2, dp=1)
-    kinds = layer_groups(context.model, layer_shape(columns, context.job), context.traits)
+    _, kinds, setting = priced(context, columns)
     (op,) = (op for op in kinds[0].ops if op.name == "qkv")
     frozen = replace(op, gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms))
-    setting = Setting(
-        job=context.job, cluster=context.cluster, traits=context.traits, strategy=columns
-    )
     assert context.traits.overlap.overlaps_input_gradients
     found = op_items(frozen, setting, backward=True)["tensor_parallel"]
     assert found.exposed_s == found.busy_s

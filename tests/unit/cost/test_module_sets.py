@@ -1,12 +1,13 @@
 """Every set of modules selective recomputation could repeat costs what its own model says."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from contexts import columns_of, context_of
 
 from planner.cost.context import Context, with_modules
+from planner.cost.layer import layer_costs
 from planner.cost.module_sets import (
     LayerTable,
     ModuleSet,
@@ -17,7 +18,7 @@ from planner.cost.module_sets import (
     selective_options,
 )
 from planner.cost.policies import with_selective
-from planner.cost.stage import SELECTIVE, StageModel
+from planner.cost.stage import SELECTIVE
 from planner.cost.stage_model import stage_model
 from planner.cost.time_terms import straggler_factor
 from planner.spec.strategy import StrategyColumns
@@ -52,15 +53,14 @@ def options_of(
     return sets, selective_options(context, strategy, sets, straggler_factor(context, strategy))
 
 
-def relaxed_of(
-    context: Context, strategy: StrategyColumns, sets: tuple[ModuleSet, ...], *, by_rate: bool
-) -> Relaxed:
-    by_shape, index = LayerTable(context=context).options(strategy, ((), *sets))
+def nothing_saved(context: Context, strategy: StrategyColumns) -> np.ndarray:
+    pace = straggler_factor(context, strategy)
+    return selective_options(context, strategy, ((),), pace).saved_bytes[0]
+
+
+def relaxed_of(context: Context, strategy: StrategyColumns, *, by_rate: bool) -> Relaxed:
+    by_shape, index = LayerTable(context=context).options(strategy, ((), *module_sets(context)))
     return relaxed_options(by_shape, index, straggler_factor(context, strategy), by_rate=by_rate)
-
-
-def with_selective_of(model: StageModel, costs: SelectiveCosts) -> StageModel:
-    return replace(model, policies=with_selective(model.policies, costs))
 
 
 def test_every_set_costs_what_the_stage_model_of_its_own_traits_says(context: Context) -> None:
@@ -100,10 +100,9 @@ def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
     context: Context,
 ) -> None:
     strategy = strategies_of(context)
-    sets, options = options_of(context, strategy)
-    pace = straggler_factor(context, strategy)
-    bound = relaxed_of(context, strategy, sets, by_rate=True).bound
-    (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
+    _, options = options_of(context, strategy)
+    bound = relaxed_of(context, strategy, by_rate=True).bound
+    nothing = nothing_saved(context, strategy)
     counts = np.random.default_rng(1).integers(1, context.model.num_layers, options.added_s.shape)
     saved = counts * (nothing - options.saved_bytes)
     per_layer = nothing - bound.saved_bytes
@@ -118,8 +117,8 @@ def test_relaxed_layers_that_are_all_selective_are_as_cheap_as_those_of_any_set(
     context: Context,
 ) -> None:
     strategy = strategies_of(context)
-    sets, options = options_of(context, strategy)
-    bound = relaxed_of(context, strategy, sets, by_rate=False).bound
+    _, options = options_of(context, strategy)
+    bound = relaxed_of(context, strategy, by_rate=False).bound
     assert bound.added_s == pytest.approx(options.added_s.min(axis=0), rel=1e-12)
     for name in ("saved_bytes", "workspace_bytes"):
         assert (getattr(bound, name) <= getattr(options, name) * (1 + 1e-12)).all()
@@ -132,15 +131,16 @@ def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
     strategy = strategies_of(context)
     model = stage_model(context, strategy)
     sets, options = options_of(context, strategy)
-    bound = relaxed_of(context, strategy, sets, by_rate=by_rate).bound
+    bound = relaxed_of(context, strategy, by_rate=by_rate).bound
     rng = np.random.default_rng(2)
-    stages = np.zeros((1, 1))
     for position in range(len(sets)):
         layers = rng.integers(4, context.model.num_layers, (len(strategy), 1)) * 1.0
         counts = np.zeros((3, len(strategy), 1))
         counts[SELECTIVE] = rng.integers(0, layers + 1)
         kept, least = (
-            with_selective_of(model, costs).kept_bytes(layers, counts, stages)
+            replace(model, policies=with_selective(model.policies, costs)).kept_bytes(
+                layers, counts, np.zeros((1, 1))
+            )
             for costs in (options[position], bound)
         )
         assert (least <= kept * (1 + 1e-12)).all()
@@ -148,13 +148,51 @@ def test_no_stage_under_any_set_keeps_less_than_a_relaxed_one(
 
 def test_the_best_set_has_the_highest_rate_of_bytes_per_second(context: Context) -> None:
     strategy = strategies_of(context)
-    sets, options = options_of(context, strategy)
-    pace = straggler_factor(context, strategy)
-    relaxed = relaxed_of(context, strategy, sets, by_rate=True)
-    (nothing,) = selective_options(context, strategy, ((),), pace).saved_bytes
+    _, options = options_of(context, strategy)
+    relaxed = relaxed_of(context, strategy, by_rate=True)
+    nothing = nothing_saved(context, strategy)
     every = np.arange(len(strategy))
     own = options[relaxed.best_set, every]
     for name in ("added_s", "saved_bytes", "lead_saved_bytes", "workspace_bytes"):
         assert getattr(relaxed.best, name) == pytest.approx(getattr(own, name), rel=1e-12)
     rates = (nothing - options.saved_bytes) / np.maximum(options.added_s, 1e-15)
     assert rates[relaxed.best_set, every] == pytest.approx(rates.max(axis=0), rel=1e-9)
+
+
+@pytest.fixture
+def mixture() -> Context:
+    return context_of(model="mixtral-8x7b", cluster="8xdgx-h100", global_batch=64, seq_len=4096)
+
+
+def strategies() -> tuple[StrategyColumns, StrategyColumns]:
+    """Rows that share shapes among themselves and with those asked for later."""
+    large = {"sequence_parallel": 1, "micro_batch": 8}
+    degrees = {"dp": [8, 8, 16, 8], "tp": [2, 4, 2, 2], "etp": [1, 4, 1, 1], "ep": [8, 1, 8, 8]}
+    others = {"dp": [8, 8, 32], "tp": [4, 2, 2], "etp": [4, 2, 1], "cp": [1, 2, 1]}
+    return columns_of(**degrees, **large), columns_of(**others, **large)
+
+
+def test_costs_are_those_of_the_strategies(mixture: Context) -> None:
+    table = LayerTable(context=mixture)
+    first, later = strategies()
+    for strategy in (first, later, first):
+        found = table.costs(strategy)
+        alone = layer_costs(mixture, strategy)
+        for name in ("params", "expert_params", "boundary_bytes"):
+            ours, theirs = (costs.at(getattr(costs, name)) for costs in (found, alone))
+            assert ours == pytest.approx(theirs, rel=1e-12)
+        for name in ("forward", "backward"):
+            ours, theirs = (costs.exposed_at(getattr(costs, name)) for costs in (found, alone))
+            assert ours == pytest.approx(theirs, rel=1e-12)
+            assert len(set(theirs.tolist())) > 1
+
+
+def test_options_are_those_of_the_strategies(mixture: Context) -> None:
+    table, sets = LayerTable(context=mixture), ((), *module_sets(mixture))
+    first, later = strategies()
+    for strategy in (first, later, first):
+        by_shape, index = table.options(strategy, sets)
+        alone = selective_options(mixture, strategy, sets, np.ones(len(strategy)))
+        for field in fields(SelectiveCosts):
+            ours = getattr(by_shape, field.name)[:, index]
+            assert ours == pytest.approx(getattr(alone, field.name), rel=1e-12)

@@ -1,12 +1,12 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from contexts import changed_traits, context_of
+from contexts import context_of, with_traits
 
 from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
-from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.offload import (
@@ -21,22 +21,24 @@ from planner.cost.offload import (
 from planner.frameworks.registry import load_traits
 from planner.layers.parameters import count_parameters
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import JobSpec
 
 
 @pytest.fixture
 def cluster() -> ClusterSpec:
-    """8 GPUs per node, 50 GB/s to each, NVMe at 40 GB/s read and 20 GB/s write."""
-    machines = context_of().cluster
-    return replace(
-        machines,
-        node=replace(
-            machines.node,
-            host_link_bytes_per_s=50e9,
-            nvme_read_bytes_per_s=40e9,
-            nvme_write_bytes_per_s=20e9,
-        ),
+    """8 GPUs per node, 50 GB/s to each, NVMe at 40 GB/s read and 20 GB/s write.
+
+    64 cores of 10 GB/s and memory of 448 GB/s.
+    """
+    node = replace(
+        context_of().cluster.node,
+        host_link_bytes_per_s=50e9,
+        nvme_read_bytes_per_s=40e9,
+        nvme_write_bytes_per_s=20e9,
+        host_cores=64,
+        host_core_bytes_per_s=10e9,
+        host_memory_bytes_per_s=448e9,
     )
+    return replace(context_of().cluster, node=node)
 
 
 TRAITS = replace(
@@ -50,28 +52,13 @@ TRAITS = replace(
 )
 
 
-@pytest.fixture
-def processors(cluster: ClusterSpec) -> ClusterSpec:
-    """64 cores of 10 GB/s and memory of 448 GB/s, for 8 ranks."""
-    node = replace(
-        cluster.node,
-        host_cores=64,
-        host_core_bytes_per_s=10e9,
-        host_memory_bytes_per_s=448e9,
-    )
-    return replace(cluster, node=node)
-
-
-def test_memory_of_the_host_bounds_the_step_of_all_ranks(processors: ClusterSpec) -> None:
+def test_memory_of_the_host_or_one_thread_bounds_the_step(cluster: ClusterSpec) -> None:
     # 8 cores * 10 GB/s = 80; half of 448 GB/s over 8 ranks = 28 GB/s: 1e9 parameters a second.
-    assert host_bytes_per_s(processors, TRAITS) == pytest.approx(28e9)
-    assert host_step_s(np.array([2e9]), processors, TRAITS) == pytest.approx(2.0)
-
-
-def test_one_thread_bounds_the_step_of_a_rank_that_has_no_more(processors: ClusterSpec) -> None:
+    assert host_bytes_per_s(cluster, TRAITS) == pytest.approx(28e9)
+    assert host_step_s(np.array([2e9]), cluster, TRAITS) == pytest.approx(2.0)
     one = replace(TRAITS, host_threads="one")
-    assert host_bytes_per_s(processors, one) == pytest.approx(10e9)
-    assert host_step_s(np.array([1e9]), processors, one) == pytest.approx(2.8)
+    assert host_bytes_per_s(cluster, one) == pytest.approx(10e9)
+    assert host_step_s(np.array([1e9]), cluster, one) == pytest.approx(2.8)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +83,12 @@ def test_a_node_s_rate_is_that_of_published_runs(
     assert low <= 1.0 / seconds <= high
 
 
-def test_a_step_waits_for_its_weights_unless_they_run_side_by_side(
-    processors: ClusterSpec,
-) -> None:
+def test_a_step_waits_for_its_weights_unless_they_run_side_by_side(cluster: ClusterSpec) -> None:
     owned, transfer = np.array([2e9]), np.array([0.5])
-    assert host_optimizer_s(owned, transfer, processors, TRAITS) == pytest.approx(2.5)
+    assert host_optimizer_s(owned, transfer, cluster, TRAITS) == pytest.approx(2.5)
     beside = replace(TRAITS, host_step_beside="transfers")
-    assert host_optimizer_s(owned, transfer, processors, beside) == pytest.approx(2.0)
-    assert host_optimizer_s(owned, 6.0 * transfer, processors, beside) == pytest.approx(3.0)
+    assert host_optimizer_s(owned, transfer, cluster, beside) == pytest.approx(2.0)
+    assert host_optimizer_s(owned, 6.0 * transfer, cluster, beside) == pytest.approx(3.0)
 
 
 def test_memory_that_is_not_pinned_crosses_the_link_at_a_fifth(cluster: ClusterSpec) -> None:
@@ -115,23 +100,21 @@ def test_memory_that_is_not_pinned_crosses_the_link_at_a_fifth(cluster: ClusterS
     assert state_transfer_s(num_bytes, cluster, loose) == pytest.approx([1.0, 1.0])
 
 
-def _estimate(context: Context, **layout: object) -> Estimate:
+def _estimate(context: Context, layout: dict[str, Any], **offload: object) -> Estimate:
     layout = {"dp": 8, "global_batch": 8, "offload": "optimizer:host"} | layout
+    context = with_traits(context, offload=offload)
     job = replace(context.job, global_batch=layout["global_batch"])
     return estimate(*resolve(replace(context, job=job), requested(**layout)))
 
 
-def _with(context: Context, **offload: object) -> Context:
-    traits = load_traits("deepspeed")
-    return replace(context, traits=changed_traits(traits, offload={**offload}))
+LLAMA = context_of(model="llama3-8b", framework="deepspeed", seq_len=4096)
+SMALL = context_of(framework="deepspeed")
+PARAMETERS = {"zero_stage": 3, "offload": "optimizer+parameters:host"}
 
 
 def test_gradients_that_are_waited_for_show_whole() -> None:
-    layout = {"zero_stage": 2}
     hidden, waited = (
-        _estimate(
-            _with(context_of(model="llama3-8b"), waited_gradient_zero_stages=stages), **layout
-        )
+        _estimate(LLAMA, {"zero_stage": 2}, waited_gradient_zero_stages=stages)
         for stages in ((), (2,))
     )
     gradients = waited.time["offload.gradients"]
@@ -142,9 +125,7 @@ def test_gradients_that_are_waited_for_show_whole() -> None:
 
 def test_a_step_beside_backward_shows_what_is_longer() -> None:
     after, beside = (
-        _estimate(
-            _with(context_of(model="llama3-8b", seq_len=4096), host_step_beside=word), zero_stage=2
-        )
+        _estimate(LLAMA, {"zero_stage": 2}, host_step_beside=word)
         for word in ("nothing", "backward")
     )
     saved = after.time["optimizer_step"].exposed_s - beside.time["optimizer_step"].exposed_s
@@ -154,9 +135,9 @@ def test_a_step_beside_backward_shows_what_is_longer() -> None:
 
 
 def test_parameters_from_pageable_memory_hide_behind_nothing() -> None:
-    layout = {"zero_stage": 3, "offload": "optimizer+parameters:host", "global_batch": 32}
+    layout = PARAMETERS | {"global_batch": 32}
     pinned, loose = (
-        _estimate(_with(context_of(), is_pinned=value), **layout).time["offload.parameters"]
+        _estimate(SMALL, layout, is_pinned=value).time["offload.parameters"]
         for value in (True, False)
     )
     assert loose.busy_s == pytest.approx(5.0 * pinned.busy_s)
@@ -165,10 +146,8 @@ def test_parameters_from_pageable_memory_hide_behind_nothing() -> None:
 
 
 def test_parameters_are_fetched_in_both_passes_of_every_micro_batch() -> None:
-    layout = {"zero_stage": 3, "offload": "optimizer+parameters:host"}
-    context = replace(context_of(), traits=load_traits("deepspeed"))
     one, four = (
-        _estimate(context, **layout, global_batch=8 * num).time["offload.parameters"].busy_s
+        _estimate(SMALL, PARAMETERS | {"global_batch": 8 * num}).time["offload.parameters"].busy_s
         for num in (1, 4)
     )
     assert four == pytest.approx(4.0 * one)
@@ -187,8 +166,9 @@ def test_parameters_are_fetched_in_both_passes_of_every_micro_batch() -> None:
 def test_gradients_cross_the_link_as_often_as_the_framework_moves_them(
     framework: str, stage: int, wanted: int
 ) -> None:
-    context = replace(context_of(), traits=load_traits(framework))
-    found = _estimate(context, zero_stage=stage, global_batch=8 * 16).time["offload.gradients"]
+    context = context_of(framework=framework)
+    layout = {"zero_stage": stage, "global_batch": 8 * 16}
+    found = _estimate(context, layout).time["offload.gradients"]
     per_byte = count_parameters(context.model) / 8 / context.cluster.node.host_link_bytes_per_s
     assert found.busy_s == pytest.approx(wanted * per_byte, rel=0.02)
 
@@ -208,11 +188,8 @@ def test_parameters_come_over_the_rank_s_own_link_or_from_the_shared_disks(
     cluster: ClusterSpec,
 ) -> None:
     # 25e9 / 50e9 = 0.5 s; from disk 8 ranks * 25e9 / 40e9 = 5 s.
-    num_bytes = np.array([25e9, 25e9])
-    assert parameter_fetch_s(num_bytes, np.array([0.0, 1.0]), cluster, TRAITS).tolist() == [
-        0.5,
-        5.0,
-    ]
+    found = parameter_fetch_s(np.array([25e9, 25e9]), np.array([0.0, 1.0]), cluster, TRAITS)
+    assert found.tolist() == [0.5, 5.0]
 
 
 def test_gradients_to_the_host_show_where_backward_is_shorter() -> None:
@@ -221,17 +198,9 @@ def test_gradients_to_the_host_show_where_backward_is_shorter() -> None:
 
 
 def test_a_plan_s_range_holds_the_fastest_and_the_slowest_host() -> None:
-    context = Context(
-        model=load_model("llama3-8b"),
-        job=JobSpec(global_batch=64, seq_len=4096, precision="bf16"),
-        cluster=load_cluster("1xdgx-h100"),
-        traits=load_traits("deepspeed"),
-    )
-    request = requested(zero_stage=2, recompute="full", offload="optimizer:host")
-    context, strategy = resolve(context, request)
+    layout = {"zero_stage": 2, "recompute": "full", "global_batch": 64}
     made, device = (
-        estimate(context, replace(strategy, offload=offload))
-        for offload in ("optimizer:host", "none")
+        _estimate(LLAMA, layout | {"offload": offload}) for offload in ("optimizer:host", "none")
     )
     assert made.iter_time_s_upper / made.iter_time_s > device.iter_time_s_upper / device.iter_time_s
     assert made.iter_time_s_lower / made.iter_time_s < device.iter_time_s_lower / device.iter_time_s
@@ -239,24 +208,17 @@ def test_a_plan_s_range_holds_the_fastest_and_the_slowest_host() -> None:
 
 def test_the_worked_example_of_the_page() -> None:
     # docs/how-it-works/time.md: 0.26 s of gradients, 5.17 s of the step, 0.13 s of weights.
-    context = Context(
-        model=load_model("llama2-7b"),
-        job=JobSpec(global_batch=8, seq_len=2048, precision="bf16"),
-        cluster=load_cluster("1xdgx-a100-320"),
-        traits=load_traits("deepspeed"),
-    )
-    request = requested(zero_stage=2, micro_batch=1, offload="optimizer:host")
-    times = estimate(*resolve(context, request)).time
+    named = {"model": "llama2-7b", "cluster": "1xdgx-a100-320", "framework": "deepspeed"}
+    times = _estimate(context_of(**named, seq_len=2048), {"zero_stage": 2, "micro_batch": 1}).time
     assert times["offload.gradients"].exposed_s == pytest.approx(0.26, abs=0.005)
     assert times["optimizer_step"].exposed_s == pytest.approx(5.17 + 0.13, abs=0.01)
 
 
 def test_deepspeed_stages_the_largest_gradient_on_the_device_below_stage_3() -> None:
     # 128,256 x 4,096 elements of 2 bytes: temp_grad_buffer_for_gpu_offload.
-    context = replace(context_of(model="llama3-8b"), traits=load_traits("deepspeed"))
     for stage in (1, 2):
         away, device = (
-            _estimate(context, zero_stage=stage, offload=code).memory.items
+            _estimate(LLAMA, {"zero_stage": stage, "offload": code}).memory.items
             for code in ("optimizer:host", "none")
         )
         more = away["largest_gradient.copy"] - device.get("largest_gradient.copy", 0.0)

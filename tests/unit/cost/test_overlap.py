@@ -7,7 +7,6 @@ from contexts import columns_of, context_of, strategy_of, with_traits
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.context import Context
 from planner.cost.data_parallel import bucket_elements
 from planner.cost.estimate import estimate
 from planner.cost.overlap import (
@@ -66,14 +65,6 @@ def test_prefetching_one_layer_ahead_takes_what_its_schedule_takes(
     assert num_layers * beside + fill == pytest.approx(schedule)
 
 
-def _buckets_by_events(reduce_s: float, window_s: float, num_buckets: int) -> float:
-    network = 0.0
-    for i in range(num_buckets):
-        full = window_s * (i + 1) / num_buckets
-        network = max(network, full) + reduce_s / num_buckets
-    return network - window_s
-
-
 def exposed_buckets_s(*args: Any) -> float:
     return max(map(float, bucketed_overlap_pieces(*args)))
 
@@ -82,9 +73,12 @@ def exposed_buckets_s(*args: Any) -> float:
 def test_buckets_without_interference_end_when_their_events_do(
     reduce_s: float, window_s: float, num_buckets: int
 ) -> None:
+    network = 0.0
+    for i in range(num_buckets):
+        full = window_s * (i + 1) / num_buckets
+        network = max(network, full) + reduce_s / num_buckets
     shown = exposed_buckets_s(scalar(reduce_s), scalar(window_s), scalar(1 / num_buckets), 0.0)
-    expected = _buckets_by_events(reduce_s, window_s, num_buckets)
-    assert shown == pytest.approx(expected, abs=1e-9)
+    assert shown == pytest.approx(network - window_s, abs=1e-9)
 
 
 @given(reduce_s=SECONDS, window_s=SECONDS, fraction=SHARES, interference=SHARES)
@@ -103,21 +97,15 @@ def test_bucket_pieces_are_linear_in_the_layers() -> None:
     assert [float(7 * piece) for piece in one] == pytest.approx([float(p) for p in seven])
 
 
-def _with_buckets(context: Context, elements: float) -> Context:
-    return with_traits(
-        context,
-        overlap={"gradient_bucket_elements": elements, "gradient_bucket_elements_per_rank": 0.0},
-    )
-
-
 def test_the_best_bucket_is_neither_the_smallest_nor_the_largest() -> None:
     # Small buckets pay latency, large ones show whole: exposed time has its least between.
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
-    strategy = strategy_of(dp=128, layers_per_stage=(32,))
-    smallest, middle, largest = (
-        estimate(_with_buckets(context, elements), strategy).time["data_parallel"]
-        for elements in (2e4, 4e7, 1e18)
-    )
+    context = with_traits(context, overlap={"gradient_bucket_elements_per_rank": 0.0})
+    strategy, found = strategy_of(dp=128, layers_per_stage=(32,)), []
+    for elements in (2e4, 4e7, 1e18):
+        given = with_traits(context, overlap={"gradient_bucket_elements": elements})
+        found.append(estimate(given, strategy).time["data_parallel"])
+    smallest, middle, largest = found
     assert smallest.busy_s > middle.busy_s > largest.busy_s
     assert middle.exposed_s < smallest.exposed_s
     assert middle.exposed_s < largest.exposed_s
@@ -134,10 +122,8 @@ def test_megatron_s_buckets_grow_with_the_ranks() -> None:
 
 def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes() -> None:
     context = context_of(model="llama3.1-8b", cluster="16xdgx-h100", global_batch=128)
-    columns = columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4])
-    parts = stage_parameters(context, columns)
-    times = layer_times(parts)
-    shown = grad_sync_pieces(parts, times)
+    parts = stage_parameters(context, columns_of(dp=[128, 32], pp=[1, 4], num_micro_batches=[1, 4]))
+    shown = grad_sync_pieces(parts, layer_times(parts))
     assert (shown["first"].exposed_s > 0).all()
     assert (shown["last"].exposed_s[:, 0] > 0).all()
     assert (shown["last"].exposed_s[:, 1] == 0).all()
@@ -146,10 +132,8 @@ def test_the_head_of_the_last_stage_reduces_while_the_first_still_computes() -> 
 def test_without_overlap_all_of_the_reduction_shows() -> None:
     context = context_of(cluster="2xdgx-h100")
     context = with_traits(context, overlap={"overlaps_gradient_reduction": False})
-    columns = columns_of(dp=16)
-    parts = stage_parameters(context, columns)
-    times = layer_times(parts)
-    layer = grad_sync_pieces(parts, times)["layer"].exposed_s
+    parts = stage_parameters(context, columns_of(dp=16))
+    layer = grad_sync_pieces(parts, layer_times(parts))["layer"].exposed_s
     assert layer[0] == pytest.approx(parts.params * parts.layer_dp.reduce)
     assert layer[1] == pytest.approx(layer[0])
 
@@ -160,7 +144,6 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
     context = context_of(
         model="llama3-8b", framework="torchtitan", cluster="8xdgx-h100", seq_len=8192
     )
-    columns = columns_of(dp=16, pp=4, vpp=[1, 2], zero_stage=2)
 
     def shown(*, reshards: bool) -> tuple[np.ndarray, np.ndarray]:
         changed = with_traits(
@@ -168,9 +151,8 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
             overlap={"overlaps_parameter_gather": False},
             states={"zero3_reshards_under_pp": reshards, "reduces_every_micro_batch": False},
         )
-        parts = stage_parameters(changed, columns)
-        times = layer_times(parts)
-        layer = grad_sync_pieces(parts, times)["layer"].exposed_s
+        parts = stage_parameters(changed, columns_of(dp=16, pp=4, vpp=[1, 2], zero_stage=2))
+        layer = grad_sync_pieces(parts, layer_times(parts))["layer"].exposed_s
         gather = parts.params * parts.layer_dp.gather
         return layer.max(axis=0) - gather, parts.params * parts.layer_dp.reduce
 
@@ -189,45 +171,39 @@ def test_gradients_kept_whole_under_pipelining_are_reduced_after_all_of_a_chunk_
 def test_transfers_hide_where_a_stage_has_another_chunk_to_compute(
     mode: str, vpp: int, hides: bool
 ) -> None:
-    context = context_of()
-    context = with_traits(context, overlap={"pipeline_p2p_overlap": mode})
-    columns = columns_of(pp=2, vpp=vpp, num_micro_batches=8)
-    parts = stage_parameters(context, columns)
-    times = layer_times(parts)
+    context = with_traits(context_of(), overlap={"pipeline_p2p_overlap": mode})
+    parts = stage_parameters(context, columns_of(pp=2, vpp=vpp, num_micro_batches=8))
     link = p2p_s(parts)
-    shown = exposed_p2p_s(parts, times, link)
+    shown = exposed_p2p_s(parts, layer_times(parts), link)
     assert (link > 0).all()
     assert (shown < 0.5 * link).all() if hides else (shown == link).all()
 
 
 def test_the_fill_of_a_pass_is_paid_once_whatever_the_layers() -> None:
-    context = context_of(framework="torchtitan")
-    columns = columns_of(dp=8, zero_stage=[2, 3])
-    model = stage_model(context, columns)
+    model = stage_model(context_of(framework="torchtitan"), columns_of(dp=8, zero_stage=[2, 3]))
     assert model.link_s[1] > model.link_s[0]
 
 
-def test_ring_exchange_shows_one_chunk_where_communication_is_the_longer() -> None:
-    # 4 chunks of 2 s: 8 s in all. 7 s of communication outlast three chunks by 1 s; 5 s do not.
-    comm = np.array([7.0, 5.0])
-    args = scalar(8.0), comm, scalar(2.0), scalar(4.0)
-    assert exposed_tensor_parallel_s(*args, "ring", 0.2, 1.0).tolist() == [1.0, 0.0]
-    # Chunks of 2.5 s waste 2 s.
-    args = scalar(8.0), comm, scalar(2.5), scalar(4.0)
-    assert exposed_tensor_parallel_s(*args, "ring", 0.2, 1.0).tolist() == [2.0, 2.0]
-
-
-def test_ring_exchange_hides_only_the_share_it_achieves() -> None:
-    # Of 7 s, 6 could hide: all, 3/4 or none of them do; of 5 s, all could.
-    args = scalar(8.0), np.array([7.0, 5.0]), scalar(2.0), scalar(4.0)
-    shown = [exposed_tensor_parallel_s(*args, "ring", 0.2, share) for share in (1.0, 0.75, 0.0)]
-    assert [list(seconds) for seconds in shown] == [[1.0, 0.0], [2.5, 1.25], [7.0, 5.0]]
-
-
-def test_bulk_overlap_pays_interference_and_none_pays_all() -> None:
-    args = scalar(8.0), scalar(5.0), scalar(2.0), scalar(4.0)
-    assert exposed_tensor_parallel_s(*args, "bulk", 0.2, 1.0) == pytest.approx(1.0)
-    assert exposed_tensor_parallel_s(*args, "none", 0.2, 1.0) == 5.0
+@pytest.mark.parametrize(
+    ("mode", "chunk", "share", "shown"),
+    [
+        # 4 chunks of 2 s: 8 s in all. 7 s of communication outlast three chunks by 1 s, 5 do not.
+        ("ring", 2.0, 1.0, [1.0, 0.0]),
+        # Chunks of 2.5 s waste 2 s.
+        ("ring", 2.5, 1.0, [2.0, 2.0]),
+        # Of 7 s, 6 could hide: 3/4 or none of them do; of 5 s, all could.
+        ("ring", 2.0, 0.75, [2.5, 1.25]),
+        ("ring", 2.0, 0.0, [7.0, 5.0]),
+        # A fifth of what runs beside the product shows.
+        ("bulk", 2.0, 1.0, [1.4, 1.0]),
+        ("none", 2.0, 1.0, [7.0, 5.0]),
+    ],
+)
+def test_tensor_parallel_communication_shows_what_its_mode_cannot_hide(
+    mode: TensorParallelOverlap, chunk: float, share: float, shown: list[float]
+) -> None:
+    args = scalar(8.0), np.array([7.0, 5.0]), scalar(chunk), scalar(4.0)
+    assert exposed_tensor_parallel_s(*args, mode, 0.2, share) == pytest.approx(shown)
 
 
 @pytest.mark.parametrize("mode", get_args(TensorParallelOverlap))
@@ -253,18 +229,14 @@ def test_an_all_to_all_hides_behind_what_its_mode_puts_beside_it() -> None:
 
 
 def test_ring_exchange_needs_sequence_parallelism() -> None:
-    def exposed(mode: str) -> list[float]:
-        context = context_of(model="llama3.1-8b")
-        context = with_traits(
-            context, overlap={"tensor_parallel_overlap": mode, "ring_achieved_fraction": 1.0}
-        )
-        costs = stage_parameters(
-            context, columns_of(tp=4, micro_batch=8, sequence_parallel=[0, 1])
-        ).costs
-        return costs.at(costs.forward["tensor_parallel"].exposed_s).tolist()
-
-    assert exposed("ring")[0] == exposed("none")[0]
-    assert exposed("ring")[1] < 0.5 * exposed("none")[1]
+    columns, exposed = columns_of(tp=4, micro_batch=8, sequence_parallel=[0, 1]), {}
+    for mode in ("ring", "none"):
+        overlap = {"tensor_parallel_overlap": mode, "ring_achieved_fraction": 1.0}
+        context = with_traits(context_of(model="llama3.1-8b"), overlap=overlap)
+        costs = stage_parameters(context, columns).costs
+        exposed[mode] = costs.at(costs.forward["tensor_parallel"].exposed_s)
+    assert exposed["ring"][0] == exposed["none"][0]
+    assert exposed["ring"][1] < 0.5 * exposed["none"][1]
 
 
 @pytest.mark.parametrize(
@@ -279,21 +251,15 @@ def test_micro_batches_without_a_partner(num: int, pp: int, vpp: int, alone: flo
 def test_an_only_micro_batch_hides_no_exchange() -> None:
     context = context_of(model="mixtral-8x7b", cluster="1xdgx-h100")
     beside = with_traits(context, overlap={"expert_all_to_all_overlap": "batches"})
-    layout = columns_of(dp=8, ep=8)
-    shown = [
-        float(
-            (
-                each.forward["expert_parallel"].exposed_s
-                + each.backward["expert_parallel"].exposed_s
-            )[0]
-        )
-        for each in (stage_parameters(one, layout).costs for one in (context, beside))
-    ]
-    alone = float(unoverlapped_all_to_all_s(stage_parameters(beside, layout))[0])
-    layers = context.model.num_blocks
-    assert shown[1] < shown[0]
-    assert alone == pytest.approx(layers * (shown[0] - shown[1]))
-    assert not unoverlapped_all_to_all_s(stage_parameters(context, layout)).any()
+    plain, paired = (stage_parameters(each, columns_of(dp=8, ep=8)) for each in (context, beside))
+    shown, less = (
+        sum(items["expert_parallel"].exposed_s for items in (costs.forward, costs.backward))
+        for costs in (plain.costs, paired.costs)
+    )
+    assert less < shown
+    hidden = context.model.num_blocks * (shown - less)
+    assert unoverlapped_all_to_all_s(paired) == pytest.approx(hidden)
+    assert not unoverlapped_all_to_all_s(plain).any()
 
 
 def test_gradient_passes_move_what_is_held_and_what_is_owned() -> None:

@@ -17,7 +17,7 @@ from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.step_terms import gradient_offload_s, optimizer_s_per_param
 from planner.cost.time_terms import straggler_factor
-from planner.spec.strategy import OFFLOAD_CODES, Strategy
+from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
 from planner.units import Array
 
 HOST = OFFLOAD_CODES.index("optimizer:host")
@@ -27,10 +27,6 @@ PERCENTS = [1, 25, 50, 75, 100]
 def with_link(context: Context, bytes_per_s: float) -> Context:
     node = replace(context.cluster.node, host_link_bytes_per_s=bytes_per_s)
     return replace(context, cluster=replace(context.cluster, node=node))
-
-
-def with_activation_offload(context: Context, offered: str) -> Context:
-    return with_traits(context, support={"activation_offload": offered})
 
 
 def offloaded_counts(layers: Array) -> Array:
@@ -64,7 +60,7 @@ def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
 
 def test_activations_move_behind_the_parameters_on_the_same_link() -> None:
     # ZeRO-3 with parameters in host memory: a pass takes the longer of compute and both transfers.
-    plain = with_activation_offload(context_of(framework="deepspeed"), "yes")
+    plain = with_traits(context_of(framework="deepspeed"), support={"activation_offload": "yes"})
     code = OFFLOAD_CODES.index("optimizer+parameters:host")
     columns = columns_of(dp=8, zero_stage=3, offload=code)
     for bytes_per_s in (1e9, 5e10, 1e13):
@@ -82,7 +78,7 @@ def test_activations_move_behind_the_parameters_on_the_same_link() -> None:
 
 def test_the_host_holds_what_layers_save_of_every_micro_batch_in_flight() -> None:
     # 1F1B, 4 stages: 4, 3, 2, 1 micro-batches in flight, 32h bytes and 4 per head a token.
-    context = with_activation_offload(context_of(), "yes")
+    context = with_traits(context_of(), support={"activation_offload": "yes"})
     stage = stage_model(context, columns_of(pp=4, num_micro_batches=16))
     layers = np.ones((1, 4))
     per_layer = 1024 * (32 * 1024 + 4 * 16)
@@ -113,35 +109,41 @@ def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers() -> No
         assert found[:, 0].tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("framework", ["deepspeed", "torchtitan", "accelerate"])
-def test_without_activation_offload_an_offloaded_layer_is_like_any_other(framework: str) -> None:
-    context = context_of(framework=framework, model="llama3-8b")
-    columns = columns_of(dp=[1, 8], zero_stage=2, num_micro_batches=4)
-    assert not offers_activation_offload(context, columns).any()
-    assert_nothing_moves(stage_model(context, columns), np.full((2, 1), 32.0))
-
-
-def test_megatron_offloads_no_activations_under_pipelining() -> None:
-    context = context_of(model="deepseek-v3", cluster="4xdgx-h100")
-    columns = columns_of(pp=[1, 2, 4], tp=8)
-    assert offers_activation_offload(context, columns).tolist() == [True, False, False]
-    layers = np.array([[31.0, 30.0]])
-    assert_nothing_moves(stage_model(context, columns_of(pp=2, tp=8)), layers)
-
-
-def test_where_host_memory_is_unknown_no_activations_go_there() -> None:
-    context = context_of()
+def without_host_memory(context: Context) -> Context:
     node = replace(context.cluster.node, host_memory_bytes=None)
-    unknown = replace(context, cluster=replace(context.cluster, node=node))
-    assert not offers_activation_offload(unknown, columns_of()).any()
-    assert_nothing_moves(stage_model(unknown, columns_of()), np.array([[4.0]]))
+    return replace(context, cluster=replace(context.cluster, node=node))
 
 
-def assert_nothing_moves(stage: StageModel, layers: Array) -> None:
-    counts = offloaded_counts(layers)
+SHARDED = columns_of(dp=[1, 8], zero_stage=2, num_micro_batches=4)
+V3 = context_of(model="deepseek-v3", cluster="4xdgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("context", "columns", "layers"),
+    [
+        *(
+            (context_of(framework=name, model="llama3-8b"), SHARDED, [[32.0], [32.0]])
+            for name in ("deepspeed", "torchtitan", "accelerate")
+        ),
+        # Megatron offloads no activations under pipelining, nobody to unknown memory.
+        (V3, columns_of(pp=2, tp=8), [[31.0, 30.0]]),
+        (without_host_memory(context_of()), columns_of(), [[4.0]]),
+    ],
+)
+def test_without_activation_offload_an_offloaded_layer_is_like_any_other(
+    context: Context, columns: StrategyColumns, layers: list[list[float]]
+) -> None:
+    assert not offers_activation_offload(context, columns).any()
+    stage, split = stage_model(context, columns), np.array(layers)
+    counts = offloaded_counts(split)
     for figure in (StageModel.time_s, StageModel.held_bytes, StageModel.host_bytes):
-        assert figure(stage, layers, counts) == pytest.approx(figure(stage, layers), rel=1e-12)
-    assert stage.host_bytes(layers, counts).max() == 0.0
+        assert figure(stage, split, counts) == pytest.approx(figure(stage, split), rel=1e-12)
+    assert stage.host_bytes(split, counts).max() == 0.0
+
+
+def test_megatron_offers_activation_offload_without_pipelining() -> None:
+    columns = columns_of(pp=[1, 2, 4], tp=8)
+    assert offers_activation_offload(V3, columns).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
@@ -149,16 +151,12 @@ def test_states_move_to_the_host_in_proportion(zero_stage: int) -> None:
     context = context_of(framework="deepspeed")
     part = columns_of(dp=8, zero_stage=zero_stage, offload=HOST, offload_percent=PERCENTS)
     ends = columns_of(dp=8, zero_stage=zero_stage, offload=[0, HOST])
-    states, (none, full) = stage_parameters(context, part).states, range(2)
-    whole = stage_parameters(context, ends).states
-    share = np.array(PERCENTS) / 100.0
+    states, whole = (stage_parameters(context, each).states for each in (part, ends))
     for name in ("weights", "gradients", "optimizer", "host"):
-        first, last = getattr(whole, name)[none], getattr(whole, name)[full]
-        moved = first + share * (last - first)
+        first, last = getattr(whole, name)
+        moved = first + np.array(PERCENTS) / 100.0 * (last - first)
         assert np.broadcast_to(getattr(states, name), 5) == pytest.approx(moved, rel=1e-12)
-        # All of it is what offloading was before there were parts.
-        assert np.broadcast_to(getattr(states, name), 5)[-1] == last
-    assert whole.host[full] > whole.host[none] == 0.0
+    assert whole.host[1] > whole.host[0] == 0.0
 
 
 def test_the_step_of_partly_offloaded_states_is_the_weighted_sum() -> None:
@@ -212,10 +210,8 @@ def test_many_estimates_at_once_are_those_of_each_alone(model: str) -> None:
     requests = [*MIXED[: 4 if model == "deepseek-v3" else None], {**part, "recompute_layers": 2}]
     strategies = plans_of(context, requests)
     first, *others = (module.name for module in context.traits.recompute.modules)
-    strategies += [
-        replace(strategies[1], recompute_modules=(first,)),
-        replace(strategies[1], recompute_modules=tuple(others[:2])),
-    ]
+    for modules in ((first,), tuple(others[:2])):
+        strategies.append(replace(strategies[1], recompute_modules=modules))
     together = estimates(context, strategies)
     assert together == [estimate(context, strategy) for strategy in strategies]
     assert together[::-1] == estimates(context, strategies[::-1])

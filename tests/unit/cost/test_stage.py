@@ -10,7 +10,7 @@ from planner.cost.buffers import communicator_bytes
 from planner.cost.data_parallel import data_parallel_costs
 from planner.cost.estimate import estimate
 from planner.cost.flops import model_flops_per_iteration
-from planner.cost.stage import FULL, SELECTIVE, all_stages
+from planner.cost.stage import FULL, SELECTIVE
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import offloads
@@ -22,26 +22,20 @@ def rows(*values: float) -> np.ndarray:
     return np.array([values], dtype=float)
 
 
-def counts_of(*, full: np.ndarray) -> np.ndarray:
-    """Layers under every policy, of which only full recomputation has any."""
-    return np.stack([0.0 * full, full, 0.0 * full])
+def counts_of(*full: float) -> np.ndarray:
+    """Layers of stages under every policy, of which only full recomputation has any."""
+    return np.stack([0.0 * rows(*full), rows(*full), 0.0 * rows(*full)])
 
 
-def test_full_recomputation_costs_one_more_forward() -> None:
+def test_full_recomputation_costs_one_more_forward_selective_a_few_percent() -> None:
     # Forward : backward is about 1 : 2, so full recomputation adds about a third of a layer.
     context = context_of(model="gpt3-175b", cluster="16xdgx-h100", seq_len=2048)
     model = stage_model(context, columns_of(pp=16, num_micro_batches=16))
-    share = float(model.policies.added_s[FULL, 0] / model.layer_s[0])
-    assert 0.29 < share < 0.37
-
-
-def test_selective_recomputation_costs_a_few_percent() -> None:
+    assert 0.29 < float(model.policies.added_s[FULL, 0] / model.layer_s[0]) < 0.37
     # arXiv 2205.05198, table 4: 22B model, selective recomputation adds 4-7 % (7 % of forward).
-    context = context_of(
-        model="korthikanti-22b", profile="classic", cluster="1xdgx-a100-640", seq_len=2048
-    )
+    names = {"model": "korthikanti-22b", "profile": "classic", "cluster": "1xdgx-a100-640"}
     columns = columns_of(num_micro_batches=16, tp=8, micro_batch=4, sequence_parallel=1)
-    model = stage_model(context, columns)
+    model = stage_model(context_of(**names, seq_len=2048), columns)
     share = model.policies.added_s[:, 0] / model.layer_s[0]
     assert 0.01 < float(share[SELECTIVE]) < 0.12
     assert 0.25 < float(share[FULL]) < 0.45
@@ -70,11 +64,17 @@ def test_stage_memory_by_hand() -> None:
     static += 2 * (12 * h**2 + vocab * h)
     saved = 4 * tokens * (32 * h + 4 * 16)
     transient = tokens * (2 * vocab + 6 * h)
-    allocated = model.held_bytes(rows(4), counts_of(full=rows(0)))
+    allocated = model.held_bytes(rows(4), counts_of(0))
     assert float(allocated[0, 0]) == pytest.approx(static + saved + transient + 6.7e7, rel=1e-12)
     # Megatron: 5 % fragmentation, 1e9 context, no communicator.
-    peak = model.peak_bytes(rows(4), counts_of(full=rows(0)))
-    assert float(peak[0, 0]) == pytest.approx(1.05 * float(allocated[0, 0]) + 1e9)
+    peak = float(model.peak_bytes(rows(4), counts_of(0))[0, 0])
+    assert peak == pytest.approx(1.05 * float(allocated[0, 0]) + 1e9)
+    # It fits up to the last byte.
+    for usable_bytes, fits in ((peak * (1 + 1e-12), True), (peak * (1 - 1e-9), False)):
+        assert replace(model, usable_bytes=usable_bytes).fits(rows(4), counts_of(0))[0] == fits
+    # A margin is taken off the device's memory.
+    context = replace(context_of(hbm_bytes=80e9), margin_fraction=0.1)
+    assert stage_model(context, columns_of()).usable_bytes == pytest.approx(72e9)
 
 
 def test_communicators_are_counted_per_group_of_more_than_one() -> None:
@@ -83,50 +83,20 @@ def test_communicators_are_counted_per_group_of_more_than_one() -> None:
     assert extra.tolist() == pytest.approx([0, 6e8, 12e8, 18e8])
 
 
-def test_activations_in_flight_fall_from_first_to_last_stage() -> None:
-    # 1F1B, p = 4, m = 16: stage i holds 4 - i micro-batches; stages 1 and 2 have no ends and
-    # differ by exactly one layer's activations.
-    model = stage_model(context_of(), columns_of(pp=4, num_micro_batches=16))
-    assert model.in_flight(all_stages(4)).tolist() == [[4, 3, 2, 1]]
-    one = rows(1, 1, 1, 1)
-    bytes_ = model.held_bytes(one, counts_of(full=0 * one))[0]
-    assert bytes_[1] - bytes_[2] == pytest.approx(float(model.saved_bytes[0]))
-
-
 def test_iteration_time_is_makespan_tail_and_constant() -> None:
     model = stage_model(context_of(), columns_of(pp=2, dp=2, num_micro_batches=8))
-    args = (rows(3, 1), counts_of(full=rows(1, 0)))
+    args = (rows(3, 1), counts_of(1, 0))
     first, last = model.time_s(*args)[0].tolist()
     # 1F1B with stages T1 > T2: 7 T1 + T1 + T2.
     expected = 8 * max(first, last) + min(first, last)
-    tail = max(
-        max(3 * model.tail_layer_s[k, 0] + model.tail_first_s[k, 0] for k in (0, 1)),
-        max(1 * model.tail_layer_s[k, 0] + model.tail_last_s[k, 0] for k in (0, 1)),
-    )
+    tails = (3 * model.tail_layer_s + model.tail_first_s, model.tail_layer_s + model.tail_last_s)
     total = float(model.iteration_s(*args)[0])
-    assert total == pytest.approx(expected + tail + float(model.constant_s[0]))
-
-
-def test_a_stage_fits_up_to_the_last_byte() -> None:
-    context = context_of()
-    model = stage_model(context, columns_of())
-    args = (rows(4), counts_of(full=rows(0)))
-    peak = float(model.peak_bytes(*args)[0, 0])
-    assert replace(model, usable_bytes=peak * (1 + 1e-12)).fits(*args).all()
-    assert not replace(model, usable_bytes=peak * (1 - 1e-9)).fits(*args).any()
-
-
-def test_the_margin_is_taken_off_the_devices_memory() -> None:
-    context = replace(context_of(hbm_bytes=80e9), margin_fraction=0.1)
-    assert stage_model(context, columns_of(num_micro_batches=16)).usable_bytes == pytest.approx(
-        72e9
-    )
+    assert total == pytest.approx(expected + np.max(tails) + float(model.constant_s[0]))
 
 
 def test_host_memory_limits_offloaded_states() -> None:
     context = context_of(framework="deepspeed")
-    code = OFFLOAD_CODES.index("optimizer:host")
-    columns = columns_of(dp=8, zero_stage=1, offload=[0, code])
+    columns = columns_of(dp=8, zero_stage=1, offload=[0, OFFLOAD_CODES.index("optimizer:host")])
     assert offloads(columns, "optimizer").tolist() == [0.0, 1.0]
     model = stage_model(context, columns)
     # 90 % of the node's memory over its 8 GPUs.
@@ -154,10 +124,8 @@ def test_zero_changes_what_is_reduced_and_gathered_and_when() -> None:
     # Stage 2 reduces in every micro-batch; stage 3 gathers once more besides.
     assert costs.layer_backward[3] > costs.layer_backward[2] > 0
     assert costs.layer_backward[:2].tolist() == [0.0, 0.0]
-
-
-def test_one_replica_reduces_nothing() -> None:
-    parts = stage_parameters(context_of(framework="deepspeed"), columns_of(zero_stage=[0, 1, 2, 3]))
+    # One replica reduces nothing.
+    parts = stage_parameters(context, columns_of(zero_stage=[0, 1, 2, 3]))
     for name in ("reduce", "gather", "layer_forward", "layer_backward"):
         assert (getattr(parts.dp, name) == 0).all()
 

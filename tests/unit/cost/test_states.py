@@ -1,65 +1,34 @@
-"""Bytes of weights, gradients and optimizer against the numbers of the ZeRO papers."""
+"""Bytes of weights, gradients and optimizer: the ZeRO papers, frameworks, fp32 and replicas."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of
+from contexts import columns_of, context_of, strategy_of
 
+from planner.cost.data_parallel import bucket_elements
+from planner.cost.ledger import RESERVED, StageLedger, stage_ledgers
+from planner.cost.stage_model import price
 from planner.cost.states import shard_degree, state_bytes
 from planner.frameworks.registry import load_traits
+from planner.layers.parameters import count_parameters
+from planner.spec.job import Precision
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
-from planner.spec.traits import StateTraits
+from planner.spec.traits import StateTraits, traits_at_precision
 
 GB = 1e9
-ZERO_PAPER = StateTraits(
+# fp16 weights and gradients, fp32 weights, momentum and variance (arXiv 1910.02054, 3.1).
+ZERO_PAPER = replace(
+    load_traits("megatron", "classic").states,
     weight_bytes=2,
-    gradient_bytes=2,
-    fp32_shard_bytes=4,
-    replica_bucket_bytes=0,
-    step_temporary_bytes=0,
-    optimizer_state_fraction=1,
-    master_weight_bytes=4,
-    unsharded_gradient_copy_bytes=0,
-    shards_replica_states=False,
-    host_staging_bytes=0,
-    offload_staging_bytes=0,
-    host_load_bytes=0,
-    zero3_secondary_weight_bytes=0,
-    gradients_made_in_backward=False,
-    gathers_in_own_stream=False,
-    whole_tensor_gradient_bytes=0,
-    splits_experts_by_number=False,
-    keeps_stage_outputs="no",
-    gathers_embedding_with_head=False,
-    embedding_gradient_is_whole=False,
-    loss_inside_model=False,
-    collected_head_gradient_bytes=0,
-    accumulated_gradient_bytes=0,
-    receives_into_own_buffers=False,
-    largest_gradient_copy_bytes=0,
-    sharded_gradient_bytes=0,
     zero3_weight_bytes=2,
-    gradient_reduce_bytes=2,
+    gradient_bytes=2,
     zero2_gradient_bytes=0,
-    scatters_gradients=True,
-    broadcasts_weights=False,
-    fp8_gathered_weight_bytes=2,
-    weight_shards=1,
-    expert_weight_shards=1,
-    reduces_every_micro_batch=True,
-    zero3_reshards_under_pp=True,
-    zero3_gathered_layers=2,
-    shards_frozen_below_stage_3=False,
-    frozen_shard_width=1,
-    zero3_live_elements=1e18,
-    zero3_step_elements=0,
-    sharded_copies="gradients",
+    master_weight_bytes=4,
+    sharded_gradient_bytes=0,
     zero3_keeps_ends_gathered=False,
-    whole_gradient_units=1,
-    whole_gradient_elements=0,
 )
-"""fp16 weights and gradients, fp32 weights, momentum and variance (arXiv 1910.02054, 3.1)."""
+HOST = OFFLOAD_CODES.index("optimizer:host")
 
 
 def total_per_param(traits: StateTraits, columns: StrategyColumns) -> np.ndarray:
@@ -81,18 +50,46 @@ def test_adam_in_mixed_precision_for_175_billion_parameters() -> None:
     # 175 B * 4 bytes = 700 GB each for fp32 weights, momentum, variance; * 2 bytes = 350 GB each
     # for fp16 weights and gradients; together 2,800 GB.
     state = state_bytes(columns_of(), ZERO_PAPER, np.ones(1))
-    assert (175e9 * state.optimizer / GB).tolist() == [3 * 700.0]
-    assert (175e9 * state.weights / GB).tolist() == [350.0]
-    assert (175e9 * state.gradients / GB).tolist() == [350.0]
-    assert (175e9 * state.device / GB).tolist() == [2800.0]
-    assert state.host.tolist() == [0.0]
+    found = [state.optimizer, state.weights, state.gradients, state.device, state.host]
+    assert (175e9 * np.array(found)[:, 0] / GB).tolist() == [3 * 700.0, 350.0, 350.0, 2800.0, 0.0]
 
 
-def test_megatron_distributed_optimizer_takes_6_plus_12_over_d() -> None:
-    # Megatron-LM's page: 18 bytes without it, 6 + 12/d with it; d = 8 gives 7.5.
-    traits = load_traits("megatron").states
-    columns = columns_of(dp=8, zero_stage=[0, 1])
-    assert total_per_param(traits, columns).tolist() == [18.0, 7.5]
+@pytest.mark.parametrize(
+    ("framework", "precision", "degrees", "num_bytes"),
+    [
+        # Megatron-LM's page: 18 bytes without the distributed optimizer, 6 + 12/d with it.
+        ("megatron", "bf16", {"dp": 8, "zero_stage": 0}, 18.0),
+        ("megatron", "bf16", {"dp": 8, "zero_stage": 1}, 7.5),
+        # DeepSpeed's fp32 gradient partition is beside the 12 bytes.
+        ("deepspeed", "bf16", {"dp": 8, "zero_stage": 1}, 4 + (12 + 4) / 8),
+        # torchtitan: the fp32 shard serves as the weight, over dp and cp.
+        ("torchtitan", "bf16", {"dp": 4, "cp": 2, "zero_stage": 3}, (0 + 4 + 12) / 8),
+        # Weights whole at stage 2, and under pipelining gradients too.
+        ("torchtitan", "bf16", {"dp": 8, "zero_stage": 2}, 2 + (4 + 12) / 8),
+        ("torchtitan", "bf16", {"dp": 8, "zero_stage": 2, "pp": 2}, 2 + 4 + 12 / 8),
+        # fp32: four bytes each, no master copy beside the weights.
+        ("deepspeed", "fp32", {"dp": 2, "zero_stage": 0}, 4 + 4 + 8),
+        ("deepspeed", "fp32", {"dp": 2, "zero_stage": 1}, 4 + 4 + (4 + 8) / 2),
+        ("deepspeed", "fp32", {"dp": 2, "zero_stage": 3}, (4 + 4 + 4 + 8) / 2),
+        ("accelerate", "fp32", {"dp": 2, "zero_stage": 3}, (4 + 4 + 8) / 2),
+        ("megatron", "fp32", {"dp": 2, "zero_stage": 1}, 4 + 4 + 8 / 2),
+        # Replicas keep fp32 weights, and buckets beside gradients.
+        ("accelerate ddp", "bf16", {"dp": 1, "zero_stage": 0}, 2 + 4 + 4 + 8),
+        ("accelerate ddp", "bf16", {"dp": 2, "zero_stage": 0}, 2 + 4 + 4 + 8 + 4),
+        ("accelerate ddp", "fp32", {"dp": 2, "zero_stage": 0}, 4 + 4 + 8 + 4),
+    ],
+)
+def test_bytes_of_a_parameter_under_a_framework(
+    framework: str, precision: Precision, degrees: dict[str, int], num_bytes: float
+) -> None:
+    traits = traits_at_precision(load_traits(*framework.split()), precision)
+    assert traits_at_precision(traits, precision) == traits
+    assert total_per_param(traits.states, columns_of(**degrees)) == num_bytes
+
+
+def test_under_pipelining_fsdp_keeps_weights_whole_at_stage_3_too() -> None:
+    columns = columns_of(dp=8, zero_stage=3, pp=2)
+    assert state_bytes(columns, load_traits("torchtitan").states, np.array([8.0])).weights == 2.0
 
 
 def test_cut_weights_and_gradients_are_a_part_each_and_states_as_without() -> None:
@@ -103,28 +100,6 @@ def test_cut_weights_and_gradients_are_a_part_each_and_states_as_without() -> No
     assert state.weights.tolist() == [0.5, 0.5]
     assert state.gradients.tolist() == [1.0, 1.0]
     assert state.optimizer.tolist() == [3.0, 1.5]
-
-
-def test_deepspeed_stage_1_takes_4_plus_16_over_d() -> None:
-    # fp32 gradient partition beside the 12 bytes: 4 + (12 + 4)/8 = 6.
-    assert total_per_param(load_traits("deepspeed").states, columns_of(dp=8, zero_stage=1)) == 6.0
-
-
-def test_fsdp_shards_everything_over_dp_times_cp() -> None:
-    # torchtitan: the fp32 shard serves as the weight: (0 + 4 + 12) / (dp 4 * cp 2) = 2.
-    traits = load_traits("torchtitan").states
-    columns = columns_of(dp=4, cp=2, zero_stage=3)
-    assert shard_degree(columns) == 8.0
-    assert total_per_param(traits, columns) == 2.0
-
-
-def test_under_pipelining_fsdp_keeps_weights_and_gradients_whole() -> None:
-    # pp 2: 2 + 4 + 12/8 = 7.5; pp 1: weights whole at stage 2 (2), gradients 4/8, 12/8 -> 4.
-    traits = load_traits("torchtitan").states
-    columns = columns_of(dp=8, zero_stage=2, pp=[2, 1])
-    assert total_per_param(traits, columns).tolist() == [7.5, 4.0]
-    whole = state_bytes(columns_of(dp=8, zero_stage=3, pp=2), traits, np.array([8.0]))
-    assert whole.weights == 2.0
 
 
 @pytest.mark.parametrize(
@@ -150,17 +125,49 @@ def test_offload_moves_bytes_and_loses_none(
 
 
 def test_a_sharded_gradient_copy_exists_only_from_stage_1_on() -> None:
-    # 16 without ZeRO; with N = 4: 2 + 2 + (12 + 4)/4 = 8.
-    traits = replace(ZERO_PAPER, sharded_gradient_bytes=4)
-    columns = columns_of(dp=4, zero_stage=[0, 1])
-    assert total_per_param(traits, columns).tolist() == [16.0, 8.0]
-
-
-def test_copies_made_group_by_group_are_not_kept_per_parameter_under_stage_3() -> None:
-    # N = 4: 2 + (2 + 12 + 4)/4 = 6.5 under stage 2, (2 + 2 + 12)/4 = 4 under stage 3.
-    # On a host all groups have their copy: (12 + 4 + 2)/4 = 4.5.
+    # 16 without ZeRO; with N = 4: 2 + 2 + (12 + 4)/4 = 8, 2 + (2 + 12 + 4)/4 = 6.5 under stage 2.
+    # Made group by group it is not kept per parameter under stage 3: (2 + 2 + 12)/4 = 4.
     traits = replace(ZERO_PAPER, sharded_gradient_bytes=4, zero3_step_elements=1e9)
-    columns = columns_of(dp=4, zero_stage=[2, 3])
-    assert total_per_param(traits, columns).tolist() == [6.5, 4.0]
-    away = columns_of(dp=4, zero_stage=3, offload=OFFLOAD_CODES.index("optimizer:host"))
+    columns = columns_of(dp=4, zero_stage=[0, 1, 2, 3])
+    assert total_per_param(traits, columns).tolist() == [16.0, 8.0, 6.5, 4.0]
+    # On a host all groups have their copy: (12 + 4 + 2)/4 = 4.5.
+    away = columns_of(dp=4, zero_stage=3, offload=HOST)
     assert state_bytes(away, traits, np.array([4.0])).host.tolist() == [4.5]
+
+
+def test_replicas_buckets_hold_25_mib_of_fp32() -> None:
+    context = context_of(framework="accelerate", profile="ddp")
+    found = bucket_elements(context, columns_of(dp=2), np.array([1e9]), np.array([6e7]))
+    assert float(found[0]) * 4 == 25 * 2**20
+
+
+def ledger_of(profile: str, micro_batches: int = 1) -> StageLedger:
+    context = context_of(
+        model="llama3.2-1b",
+        cluster="2xa100-sxm-80",
+        framework="accelerate",
+        profile=profile,
+        seq_len=128,
+        global_batch=2,
+    )
+    strategy = strategy_of(
+        dp=2 // micro_batches,
+        zero_stage=0,
+        num_micro_batches=micro_batches,
+        layers_per_stage=(16,),
+        recompute_layers_per_stage=(16,),
+    )
+    return stage_ledgers(price(context, strategy))[0]
+
+
+def test_gradients_of_one_micro_batch_are_not_there_at_the_loss() -> None:
+    for micro_batches, lifetime in ((1, RESERVED), (2, "whole run")):
+        items = {item.name: item for item in ledger_of("ddp", micro_batches).items}
+        assert items["gradients"].lifetime == lifetime
+
+
+def test_an_optimizer_over_many_tensors_has_temporaries_of_its_own() -> None:
+    # Weights, gradients, two moments and a square root in 2 bytes each: 10 of every parameter.
+    ledger = ledger_of("pure-bf16", micro_batches=2)
+    params = count_parameters(context_of(model="llama3.2-1b").model)
+    assert ledger.allocated_bytes == pytest.approx(10.0 * params, rel=0.01)

@@ -1,8 +1,8 @@
 """Groups of ranks on nodes of 8: tp innermost, then cp, then dp, then pp."""
 
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
 from contexts import columns_of, context_of
 
@@ -19,46 +19,34 @@ def placed(axis: str, strategy: StrategyColumns, context: Context) -> tuple[int,
     return int(group.size[0]), int(group.local[0]), int(group.num_domains[0])
 
 
+# tp 4, cp 2, dp 8: 64 ranks of a stage, etp 1.
+WHOLE_EXPERTS = DEGREES | {"ep": 16, "etp": 1}
+
+
 @pytest.mark.parametrize(
-    ("axis", "size", "local", "domains"),
+    ("cluster", "degrees", "axis", "group"),
     [
-        ("tp", 4, 4, 1),  # stride 1: 4 of 8
-        ("cp", 2, 2, 1),  # stride 4: 8 // 4 = 2 fit
-        ("dp_shard", 8, 1, 8),  # stride 8: one per node
-        ("dp_shard_cp", 16, 2, 8),  # stride 4: 2 per node
-        ("ep", 4, 2, 2),  # over the ranks of cp and dp, stride etp = 4
-        ("expert_dp_shard_cp", 4, 1, 4),  # 64 / (4 · 4) = 4, stride 16
-        ("pp", 2, 1, 2),  # outermost, stride 64
+        ("16xdgx-h100", DEGREES, "tp", (4, 4, 1)),  # stride 1: 4 of 8
+        ("16xdgx-h100", DEGREES, "cp", (2, 2, 1)),  # stride 4: 8 // 4 = 2 fit
+        ("16xdgx-h100", DEGREES, "dp_shard", (8, 1, 8)),  # stride 8: one per node
+        ("16xdgx-h100", DEGREES, "dp_shard_cp", (16, 2, 8)),  # stride 4: 2 per node
+        ("16xdgx-h100", DEGREES, "ep", (4, 2, 2)),  # over the ranks of cp and dp, stride etp = 4
+        ("16xdgx-h100", DEGREES, "expert_dp_shard_cp", (4, 1, 4)),  # 64 / (4 · 4) = 4, stride 16
+        ("16xdgx-h100", DEGREES, "pp", (2, 1, 2)),  # outermost, stride 64
+        # Whole experts: ep 16 takes two nodes of neighbours, replicas are 16 apart.
+        ("16xdgx-h100", WHOLE_EXPERTS, "etp", (1, 1, 1)),
+        ("16xdgx-h100", WHOLE_EXPERTS, "ep", (16, 8, 2)),
+        ("16xdgx-h100", WHOLE_EXPERTS, "expert_dp_shard_cp", (4, 1, 4)),
+        # tp 2: stride 2, 4 replicas per node, 16 replicas touch 4 nodes.
+        ("4xdgx-h100", {"tp": 2, "dp": 16}, "dp_shard", (16, 4, 4)),
+        # NVL72: tp 8 and dp 8 are 64 ranks of one NVLink domain of 72.
+        ("18xgb200-tray", {"tp": 8, "dp": 8}, "dp_shard", (8, 8, 1)),
     ],
 )
-def test_groups_of_128_ranks(axis: str, size: int, local: int, domains: int) -> None:
-    context = context_of(cluster="16xdgx-h100")
-    assert placed(axis, columns_of(**DEGREES), context) == (size, local, domains)
-
-
-def test_whole_experts_lie_on_the_ranks_of_tensor_parallelism_too() -> None:
-    # tp 4, cp 2, dp 8: 64 ranks, etp 1. ep 16 takes two nodes of neighbours, replicas are 16 apart.
-    context, columns = context_of(cluster="16xdgx-h100"), columns_of(**DEGREES | {"ep": 16}, etp=1)
-    assert placed("etp", columns, context) == (1, 1, 1)
-    assert placed("ep", columns, context) == (16, 8, 2)
-    assert placed("expert_dp_shard_cp", columns, context) == (4, 1, 4)
-    assert int(columns.expert_dp[0]) == 4
-
-
-def test_data_parallel_neighbours_share_a_node_when_tp_is_small() -> None:
-    # tp 2: stride 2, 4 replicas per node, 16 replicas touch 4 nodes.
-    assert placed("dp_shard", columns_of(tp=2, dp=16), context_of(cluster="4xdgx-h100")) == (
-        16,
-        4,
-        4,
-    )
-
-
-def test_a_domain_wider_than_a_node_holds_more_ranks() -> None:
-    # NVL72: tp 8 and dp 8 are 64 ranks of one NVLink domain of 72.
-    context = context_of(cluster="18xgb200-tray")
-    assert context.cluster.node.scale_up.num_accelerators == 72
-    assert placed("dp_shard", columns_of(tp=8, dp=8), context) == (8, 8, 1)
+def test_a_group_has_its_size_its_members_in_a_domain_and_its_domains(
+    cluster: str, degrees: dict[str, int], axis: str, group: tuple[int, int, int]
+) -> None:
+    assert placed(axis, columns_of(**degrees), context_of(cluster=cluster)) == group
 
 
 def test_no_more_ranks_are_local_than_the_cluster_has() -> None:
@@ -69,12 +57,11 @@ def test_no_more_ranks_are_local_than_the_cluster_has() -> None:
 
 
 def test_groups_of_columns_are_placed_row_by_row() -> None:
-    group = group_of(
-        "dp_shard", columns_of(tp=[1, 2, 8], dp=8), context_of(cluster="8xdgx-h100").cluster
-    )
+    columns, cluster = columns_of(tp=[1, 2, 8], dp=8), context_of(cluster="8xdgx-h100").cluster
+    group = group_of("dp_shard", columns, cluster)
     assert group.local.tolist() == [8, 4, 1]
     assert group.num_domains.tolist() == [1, 2, 8]
-    assert group.size.tolist() == np.full(3, 8).tolist()
+    assert group.size.tolist() == [8, 8, 8]
 
 
 def test_members_are_counted_inside_every_level() -> None:
@@ -85,6 +72,10 @@ def test_members_are_counted_inside_every_level() -> None:
     assert (group.size, group.local, group.num_domains) == (1024, 4, 256)
     tensor = group_of("tp", columns_of(tp=2, dp=1024), cluster)
     assert [inside.tolist() for inside in tensor.members] == [[2], [2], [2], [2]]
+    # A part of a group is its nearest members.
+    whole = group_of("dp_shard", columns_of(dp=2048), cluster)
+    inside = whole.part(whole.local)
+    assert [members.tolist() for members in inside.members] == [[2], [8], [8], [8]]
 
 
 @pytest.mark.parametrize(
@@ -101,13 +92,6 @@ def test_the_placement_decides_which_axis_shares_a_node(
     cluster = context_of(cluster="16xdgx-h100").cluster
     both = columns_of(tp=2, dp=16, pp=4, placement=[0, 1])
     assert group_of(axis, both, cluster).local.tolist() == [usual, pp_inside]
-
-
-def test_a_part_of_a_group_is_its_nearest_members() -> None:
-    cluster = context_of(cluster="frontier").cluster
-    group = group_of("dp_shard", columns_of(dp=2048), cluster)
-    inside = group.part(group.local)
-    assert [members.tolist() for members in inside.members] == [[2], [8], [8], [8]]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +126,7 @@ def test_groups_on_a_torus_fill_dimension_after_dimension(
 def test_a_group_that_lies_across_nodes_has_its_smallest_piece_in_one(
     cluster: str, axis: str, degrees: dict[str, int], local: int
 ) -> None:
-    found = placed(axis, columns_of(**degrees), context_of(cluster=cluster))
-    assert found[1] == local
+    assert placed(axis, columns_of(**degrees), context_of(cluster=cluster))[1] == local
 
 
 @pytest.fixture
@@ -165,24 +148,33 @@ def test_stages_lie_in_a_row_or_beside_one_another(strategy: Strategy) -> None:
     assert pairs_of(strategy, (0, 1))[3] == (3, 11)
 
 
-def test_groups_are_those_of_megatron(strategy: Strategy) -> None:
-    assert groups_of("tp", strategy, 1) == ((8, 9), (10, 11), (12, 13), (14, 15))
-    assert groups_of("dp_shard_cp", strategy, 0) == ((0, 2, 4, 6), (1, 3, 5, 7))
-    assert groups_of("ep", strategy, 0) == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert groups_of("expert_dp_shard_cp", strategy, 0) == ((0, 4), (1, 5), (2, 6), (3, 7))
+INNER, HYBRID = {"placement": "tp-cp-ep-pp-dp"}, {"dp_replicate": 2}
 
 
-def test_with_stages_inside_data_parallelism_groups_stay_in_their_stage(strategy: Strategy) -> None:
-    inner = replace(strategy, placement="tp-cp-ep-pp-dp")
-    assert groups_of("tp", inner, 1) == ((2, 3), (6, 7), (10, 11), (14, 15))
-    assert groups_of("dp_shard", inner, 1) == ((2, 6, 10, 14), (3, 7, 11, 15))
-    assert groups_of("ep", inner, 1) == ((2, 3, 6, 7), (10, 11, 14, 15))
-
-
-def test_replicas_lie_outside_the_shards(strategy: Strategy) -> None:
-    hybrid = replace(strategy, dp_replicate=2)
-    assert groups_of("dp_shard", hybrid, 0) == ((0, 2), (1, 3), (4, 6), (5, 7))
-    assert groups_of("dp_replicate", hybrid, 0) == ((0, 4), (1, 5), (2, 6), (3, 7))
+@pytest.mark.parametrize(
+    ("changes", "axis", "stage", "groups"),
+    [
+        ({}, "tp", 1, ((8, 9), (10, 11), (12, 13), (14, 15))),
+        ({}, "dp_shard_cp", 0, ((0, 2, 4, 6), (1, 3, 5, 7))),
+        ({}, "ep", 0, ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ({}, "expert_dp_shard_cp", 0, ((0, 4), (1, 5), (2, 6), (3, 7))),
+        # Stages inside data parallelism: groups stay in their stage.
+        (INNER, "tp", 1, ((2, 3), (6, 7), (10, 11), (14, 15))),
+        (INNER, "dp_shard", 1, ((2, 6, 10, 14), (3, 7, 11, 15))),
+        (INNER, "ep", 1, ((2, 3, 6, 7), (10, 11, 14, 15))),
+        # Replicas lie outside the shards.
+        (HYBRID, "dp_shard", 0, ((0, 2), (1, 3), (4, 6), (5, 7))),
+        (HYBRID, "dp_replicate", 0, ((0, 4), (1, 5), (2, 6), (3, 7))),
+    ],
+)
+def test_groups_are_those_of_megatron(
+    strategy: Strategy,
+    changes: dict[str, Any],
+    axis: str,
+    stage: int,
+    groups: tuple[tuple[int, ...], ...],
+) -> None:
+    assert groups_of(axis, replace(strategy, **changes), stage) == groups
 
 
 @pytest.mark.parametrize("axis", ["tp", "dp_shard", "dp_shard_cp", "ep", "expert_dp_shard_cp"])

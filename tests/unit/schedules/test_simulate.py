@@ -16,86 +16,45 @@ def simulated(
     m: int,
     *,
     times: tuple[float, float, float] = (1.0, 1.0, 1.0),
-    vpp: int = 1,
     p2p_s: float = 0.0,
 ) -> Simulation:
     """Equal stages, whose chunks take an equal part of (F, B, W) each."""
-    chunks = num_chunks(schedule, p, vpp)
-    forward, backward, weight = (seconds * p / chunks for seconds in times)
+    chunks = num_chunks(schedule, p, 1)
+    forward, backward, weight = ([seconds * p / chunks] * chunks for seconds in times)
     return simulate(
-        device_orders(schedule, p, m, vpp),
-        ChunkTimes(
-            forward_s=[forward] * chunks,
-            backward_s=[backward] * chunks,
-            weight_s=[weight] * chunks,
-            p2p_s=p2p_s,
-        ),
+        device_orders(schedule, p, m),
+        ChunkTimes(forward_s=forward, backward_s=backward, weight_s=weight, p2p_s=p2p_s),
     )
-
-
-@pytest.mark.parametrize(("p", "m"), [(4, 8), (8, 32), (2, 2), (4, 3)])
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_gpipe_and_1f1b_idle_for_p_minus_1_over_m(schedule: str, p: int, m: int) -> None:
-    # arXiv 2104.04473, 2.2.1: p = 4, m = 8 and T = 3: 24 s of work, 9 s of bubble.
-    run = simulated(schedule, p, m)
-    assert run.makespan_s / (3.0 * m) - 1.0 == pytest.approx((p - 1) / m)
-    assert idle_s(run) == pytest.approx([3.0 * (p - 1)] * p)
-
-
-@pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 2), (8, 16, 4), (2, 2, 3)])
-def test_interleaving_divides_the_simulated_bubble_by_v(p: int, m: int, v: int) -> None:
-    run = simulated("1f1b", p, m, vpp=v)
-    assert run.makespan_s / (3.0 * m) - 1.0 == pytest.approx((p - 1) / (m * v))
 
 
 def test_zero_bubble_table_of_bubbles() -> None:
     # The authors' table for F = B = W, p = 4, m = 8: 1F1B (p-1)/m, ZB1P (p-1)/3m, ZB2P 0, ZBV 0.
-    ideal = 24.0
-    bubbles = {name: simulated(name, 4, 8).span_s / ideal - 1.0 for name in ("1f1b", "zb-h1")}
-    assert bubbles == pytest.approx({"1f1b": 3 / 8, "zb-h1": 3 / 24})
-    assert simulated("zb-h2", 4, 8).span_s == pytest.approx(ideal)
-    assert simulated("zb-v", 4, 8).span_s == pytest.approx(ideal)
-
-
-def test_zero_bubble_in_step_still_waits_for_the_first_forwards() -> None:
-    # Device 3 of 4 cannot start before three forwards: 24 + 3 s (ZB-V: of half stages).
-    assert simulated("zb-h2", 4, 8).makespan_s == pytest.approx(27.0)
-    assert simulated("zb-v", 4, 8).makespan_s == pytest.approx(25.5)
+    bubbles = {"1f1b": 3 / 8, "zb-h1": 3 / 24, "zb-h2": 0.0, "zb-v": 0.0}
+    found = {name: simulated(name, 4, 8) for name in bubbles}
+    assert {name: run.span_s / 24.0 - 1.0 for name, run in found.items()} == pytest.approx(bubbles)
+    # In step device 3 of 4 cannot start before three forwards: 24 + 3 s (ZB-V: of half stages).
+    assert found["zb-h2"].makespan_s == pytest.approx(27.0)
+    assert found["zb-v"].makespan_s == pytest.approx(25.5)
 
 
 def test_dualpipe_table_of_bubbles() -> None:
     # arXiv 2412.19437, table 2, p = 8, m = 20, F = B = 1, W = 0.8 (their B: 1.8), F&B = 2.8:
     # 1F1B 7 (F + B) = 19.6, ZB1P 7 (F + B - 2W) = 8.4, DualPipe 3 (F&B + B - 3W) = 6.6.
-    times = (1.0, 1.0, 0.8)
-    idle = {
-        name: max(idle_s(simulated(name, 8, 20, times=times)))
-        for name in ("1f1b", "zb-h1", "dualpipe")
-    }
-    assert idle == pytest.approx({"1f1b": 19.6, "zb-h1": 8.4, "dualpipe": 6.6})
-
-
-def test_dualpipe_v_is_dualpipe_cut_in_half() -> None:
+    for name, expected in (("1f1b", 19.6), ("zb-h1", 8.4), ("dualpipe", 6.6)):
+        run = simulated(name, 8, 20, times=(1.0, 1.0, 0.8))
+        assert max(idle_s(run)) == pytest.approx(expected)
+    # DualPipe-V is DualPipe cut in half.
     whole = simulated("dualpipe", 8, 20, times=(1.0, 1.2, 0.8))
     half = simulated("dualpipe-v", 4, 10, times=(2.0, 2.4, 1.6))
     assert half.makespan_s == pytest.approx(whole.makespan_s)
 
 
-def held(schedule: str, p: int, m: int, *, until_weight: bool = True, vpp: int = 1) -> list[int]:
-    return [
-        peak_in_flight(order, until_weight=until_weight)
-        for order in device_orders(schedule, p, m, vpp)
-    ]
+def held(schedule: str, p: int, m: int, *, until_weight: bool = True) -> list[int]:
+    orders = device_orders(schedule, p, m)
+    return [peak_in_flight(order, until_weight=until_weight) for order in orders]
 
 
-def test_activations_held_at_the_peak() -> None:
-    assert held("1f1b", 4, 8) == [4, 3, 2, 1]
-    assert held("1f1b", 4, 2) == [2, 2, 2, 1]
-    assert held("gpipe", 4, 8) == [8] * 4
-    # 2 (p - i - 1) + (v - 1) p + 1 chunks.
-    assert held("1f1b", 4, 8, vpp=2) == [11, 9, 7, 5]
-
-
-def test_zero_bubble_table_of_memory() -> None:
+def test_zero_bubble_and_dualpipe_tables_of_memory() -> None:
     # arXiv 2401.10241, table 2 and its text, device i from 0: before B p - i and 2p - 2i - 1,
     # and between B and W i and 2i more: at most p and 2p - 1.
     assert held("zb-h1", 4, 16, until_weight=False) == [4, 3, 2, 1]
@@ -104,9 +63,6 @@ def test_zero_bubble_table_of_memory() -> None:
     assert held("zb-h2", 4, 16) == [7] * 4
     # ZB-V: p micro-batches of two chunks each, on every device.
     assert held("zb-v", 4, 16) == [8] * 4
-
-
-def test_dualpipe_table_of_memory() -> None:
     # arXiv 2412.19437, table 2: PP + 1.
     assert held("dualpipe", 8, 20) == [9] * 8
     assert held("dualpipe-v", 4, 10) == [9] * 4
@@ -143,19 +99,16 @@ def test_orders_that_wait_for_each_other_are_refused() -> None:
         simulate((backward_first,), times)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-interleaved"])
-def test_interleaving_needs_multiples_of_p(schedule: str) -> None:
-    with pytest.raises(ValueError, match="multiples of 4 devices; given 10"):
-        device_orders(schedule, 4, 10, vpp=2)
-
-
-def test_dualpipe_says_what_it_needs() -> None:
-    with pytest.raises(ValueError, match="even number"):
-        device_orders("dualpipe", 3, 12)
-    with pytest.raises(ValueError, match="at least 8 micro-batches per direction; given 6"):
-        device_orders("dualpipe", 8, 12)
-
-
-def test_unknown_schedules_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown schedule 'zb'"):
-        device_orders("zb", 4, 8)
+@pytest.mark.parametrize(
+    ("schedule", "p", "m", "said"),
+    [
+        ("1f1b", 4, 10, "multiples of 4 devices; given 10"),
+        ("zb-interleaved", 4, 10, "multiples of 4 devices; given 10"),
+        ("dualpipe", 3, 12, "even number"),
+        ("dualpipe", 8, 12, "at least 8 micro-batches per direction; given 6"),
+        ("zb", 4, 8, "unknown schedule 'zb'"),
+    ],
+)
+def test_a_schedule_says_what_it_needs(schedule: str, p: int, m: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        device_orders(schedule, p, m, vpp=2)
