@@ -245,13 +245,14 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
 def group_by_pp(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
     """Positions of rows whose pipeline degrees lie between two powers of two, and the largest.
 
-    Few rows stay together: a further call takes longer than stages that hold no layers.
+    Few rows of more than one stage stay together: a further call takes longer than stages that hold
+    no layers.
     """
     if not len(strategy):
         return
     size = np.ceil(np.log2(strategy.pp)).astype(int)
     if len(size) * int(strategy.pp.max()) <= FEW_STAGES:
-        size = np.zeros_like(size)
+        size = np.minimum(size, 1)
     for exponent in np.unique(size).tolist():
         index = np.flatnonzero(size == exponent)
         yield int(strategy.pp[index].max()), index
