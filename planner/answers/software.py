@@ -25,7 +25,7 @@ def _width(num_bytes: float) -> str:
 
 def _launch(kernels: KernelTraits) -> str:
     graphs = kernels.cuda_graph_fraction
-    launch_s = (kernels.moe_launch_forward_s + kernels.moe_launch_backward_s) * (1.0 - graphs)
+    launch_s = sum(kernels.moe_launch_s) * (1.0 - graphs)
     if not launch_s:
         return "no time to launch mixture layers"
     share = f"CUDA graphs for {graphs:.0%} of launches" if graphs else "no CUDA graphs"

@@ -27,10 +27,7 @@ from planner.units import format_count
 
 _CONFIG_SUFFIX = ".json"
 _SUFFIXES = (".yaml", ".yml", _CONFIG_SUFFIX)
-# The size that a name says: 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b; 7b1 is 7b.
-_SIZE = re.compile(r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])[0-9]?(?![a-z0-9])")
 Named = TypeVar("Named")
-_ACTIVE = re.compile(r"-a[0-9]")  # a mixture says how much of it is active: a3b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +65,8 @@ def _known_instead(name: str) -> str:
         return hint
     if size is None:
         return f"{len(alike)} are known; `planner show models` lists them"
-    return _nearest_in_size(size, is_mixture=bool(_ACTIVE.search(name.lower())))
+    # A mixture says how much of it is active: a3b.
+    return _nearest_in_size(size, is_mixture=bool(re.search(r"-a[0-9]", name.lower())))
 
 
 def _nearest_in_size(billions: float, *, is_mixture: bool) -> str:
@@ -76,25 +74,20 @@ def _nearest_in_size(billions: float, *, is_mixture: bool) -> str:
     distance = {
         name: abs(math.log(_stated_billions(name) / billions))
         for name in list_models()
-        if not is_mixture or "moe" in _stated(name)
+        if not is_mixture or "moe" in _trusted(f"{name}.yaml")
     }
     return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
 
 
-@cache
-def _stated(name: str) -> Mapping[str, Any]:
-    """What the file of a model of the catalog states, not checked."""
-    file: Mapping[str, Any] = load_trusted(models_dir() / f"{name}.yaml")
-    return file
-
-
 def _stated_billions(name: str) -> float:
-    return float(_stated(name)["params_expected"]) / 1e9
+    return float(_trusted(f"{name}.yaml")["params_expected"]) / 1e9
 
 
 def _billions(name: str) -> float | None:
     """Parameters that a name says, in billions."""
-    said = _SIZE.search(name.lower())
+    # 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b; 7b1 is 7b.
+    size = r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])[0-9]?(?![a-z0-9])"
+    said = re.search(size, name.lower())
     billions = {"m": 1e-3, "b": 1.0, "t": 1e3}
     return float(said[1]) * billions[said[2]] or None if said else None
 
@@ -117,7 +110,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
         from planner.catalog.hf.reader import read_config
 
         return read_config(path)
-    raw = load_trusted(path) if name else load_yaml(path)
+    raw = _trusted(path.name) if name else load_yaml(path)
     file = read_model(raw, str(path))
     notes = (f"{argument} is read as {name}",) if name and name != argument else ()
     return ModelDetails(
@@ -215,7 +208,8 @@ def catalog_name(name: str) -> str | None:
     ``meta-llama/Llama-3.1-8B-Instruct`` is llama3.1-8b: the owner, case, hyphens, blanks and the
     ending of a checkpoint do not count.
     """
-    return _meant_by(name, _spellings())
+    own = {plain(known): known for known in list_models()}
+    return _meant_by(name, {**own, **_spellings("hugging_face.yaml")})
 
 
 def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
@@ -235,21 +229,21 @@ def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
 
 
 @cache
-def _named(file: str) -> Mapping[str, Any]:
-    """What one of the catalog's files of names says, by plain names."""
-    named: Mapping[str, Any] = load_trusted(models_dir() / "names" / file)
-    return {plain(name): said for name, said in named.items()}
+def _trusted(*names: str) -> Mapping[str, Any]:
+    """What a file of the catalog states, not checked; nobody changes it."""
+    file: Mapping[str, Any] = load_trusted(models_dir().joinpath(*names))
+    return file
 
 
 @cache
-def _spellings() -> Mapping[str, str]:
-    own = {plain(name): name for name in list_models()}
-    return {**own, **_named("hugging_face.yaml")}
+def _spellings(file: str) -> Mapping[str, Any]:
+    """What one of the catalog's files of names says, by plain names."""
+    return {plain(name): said for name, said in _trusted("names", file).items()}
 
 
 def _missing_layers(name: str) -> Mapping[str, Any] | None:
     """What is not modelled of the layers of a model that is known by name alone, and its size."""
-    return _meant_by(name, _named("not_modelled.yaml"))
+    return _meant_by(name, _spellings("not_modelled.yaml"))
 
 
 def plain(name: str) -> str:

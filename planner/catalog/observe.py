@@ -22,8 +22,7 @@ from planner.notes import Problems
 SMI_FIGURES = ("memory.total", "memory.reserved", "pcie.link.gen.max", "pcie.link.width.max")
 SMI_COMMAND = f"nvidia-smi --query-gpu=name,{','.join(SMI_FIGURES)},mig.mode.current --format=csv"
 SINFO_FORMAT = "%N|%m|%G"
-SINFO_COMMAND = f'sinfo -N -o "{SINFO_FORMAT}"'
-COMMANDS = f"`{SMI_COMMAND}`, `{SINFO_COMMAND}`"
+COMMANDS = f'`{SMI_COMMAND}`, `sinfo -N -o "{SINFO_FORMAT}"`'
 TIMEOUT_S = 60
 # Shown of one source; a file of another format can have one in every line.
 MAX_PROBLEMS = 20
@@ -31,8 +30,6 @@ MAX_PROBLEMS = 20
 _MIG = re.compile(r"\bmig\b|\bshard\b|\d+g\.\d+gb", re.IGNORECASE)
 # Slurm marks the least of several with a plus.
 _NUMBER = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(?: ?MiB|\+)?", re.ASCII)
-# What stands for a figure: nothing, or why there is none, such as `[Not Supported]`.
-_UNKNOWN = re.compile(r"\[.*\]|N/A|", re.IGNORECASE)
 
 
 class Slot(NamedTuple):
@@ -160,7 +157,8 @@ def _figure(row: Mapping[str, str], column: str, number: int, problems: Problems
     """A figure, 0 where it is not told."""
     text = row.get(column, "")
     match = _NUMBER.fullmatch(text)
-    if match is None and not _UNKNOWN.fullmatch(text):
+    # What stands for a figure: nothing, or why there is none, such as `[Not Supported]`.
+    if match is None and not re.fullmatch(r"\[.*\]|N/A|", text, re.IGNORECASE):
         problems.add(f"line {number}: {column}", f"must be a number; given {brief(text)}")
     return float(match[1]) if match else 0.0
 

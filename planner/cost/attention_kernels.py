@@ -1,20 +1,15 @@
 """Seconds of fused attention kernels."""
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from planner.cost.kernels import cast_s, peak_flops_per_s, usual_precision
 from planner.layers.op import ZERO, FlashAttention
-from planner.spec.cluster import AcceleratorSpec, AttentionEfficiency
+from planner.spec.cluster import AcceleratorSpec
 from planner.spec.job import FULL_PRECISIONS, Precision
 from planner.units import Array
-
-
-def _attention_fit(work: FlashAttention, accelerator: AcceleratorSpec) -> AttentionEfficiency:
-    package = accelerator.attention_flash_attn if work.kernel == "flash_attn" else None
-    fit = package or accelerator.attention_flash2
-    return accelerator.attention if work.kernel == "fused" else fit
 
 
 def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precision) -> float:
@@ -27,14 +22,31 @@ def attention_peak_flops_per_s(accelerator: AcceleratorSpec, precision: Precisio
 
 
 def _attention_s(
-    work: FlashAttention, rate_flops_per_s: float, seq_len0: float, tiles0: float
+    work: FlashAttention,
+    accelerator: AcceleratorSpec,
+    precision: Precision,
+    way: Literal["forward", "backward"],
+    flops_factor: float,
 ) -> Array:
-    """Seconds of the passes over the whole sequence and over the window."""
-    ramped = np.zeros(())
-    for flops, seq_len in work.passes:
-        ramped = ramped + flops * (1.0 + seq_len0 / seq_len)
-    rate = rate_flops_per_s * work.rate_fraction
-    return ramped * (1.0 + tiles0 / work.num_tiles) / rate
+    """Seconds of one way: of the passes over the whole sequence and over the window, and a cast."""
+    package = accelerator.attention_flash_attn if work.kernel == "flash_attn" else None
+    fit = package or accelerator.attention_flash2
+    if work.kernel == "fused":
+        fit = accelerator.attention
+    factors = getattr(fit, f"{way}_head_factors")
+    fraction = getattr(fit, f"{way}_fraction") * fit.sustained_fraction
+    fraction *= float(np.interp(work.head_dim, fit.head_dims, factors))
+    rate = attention_peak_flops_per_s(accelerator, precision) * fraction / flops_factor
+    cast, passes = ZERO, work.passes
+    if work.quantised and (low := fit.low_precision.get(precision)):
+        rate *= float(np.interp(work.head_dim, fit.head_dims, getattr(low, f"{way}_factors")))
+        cast = cast_s(work.quantised[way == "backward"], accelerator, precision)
+        if way == "backward":
+            passes = replace(work, windowed_share=0.0).passes
+    seq_len0, tiles0 = getattr(fit, f"{way}_s0"), getattr(fit, f"{way}_tiles0")
+    ramped = ZERO + sum(flops * (1.0 + seq_len0 / seq_len) for flops, seq_len in passes)
+    filled = 1.0 + tiles0 / work.num_tiles
+    return np.asarray(fit.launch_s + ramped * filled / (rate * work.rate_fraction) + cast)
 
 
 def flash_attention_forward_s(
@@ -46,15 +58,7 @@ def flash_attention_forward_s(
     for the precision, behind the cast of queries, keys and values. Source: fits to published kernel
     benchmarks, errors in docs/how-it-works/kernels.md. Excludes kernels hwdb has no row for.
     """
-    fit = _attention_fit(work, accelerator)
-    head = float(np.interp(work.head_dim, fit.head_dims, fit.forward_head_factors))
-    fraction = fit.forward_fraction * fit.sustained_fraction * head
-    rate = attention_peak_flops_per_s(accelerator, precision) * fraction
-    cast = ZERO
-    if work.quantised and (low := fit.low_precision.get(precision)):
-        rate *= float(np.interp(work.head_dim, fit.head_dims, low.forward_factors))
-        cast = cast_s(work.quantised[0], accelerator, precision)
-    return fit.launch_s + _attention_s(work, rate, fit.forward_s0, fit.forward_tiles0) + cast
+    return _attention_s(work, accelerator, precision, "forward", 1.0)
 
 
 def flash_attention_backward_s(
@@ -67,13 +71,4 @@ def flash_attention_backward_s(
     the length, to 27 times those of 16 bits at 32,768 tokens (cudnn-frontend, gpt_oss). Source and
     exclusions as :func:`flash_attention_forward_s`; 2.5: arXiv 2307.08691, section 4.
     """
-    fit = _attention_fit(work, accelerator)
-    head = float(np.interp(work.head_dim, fit.head_dims, fit.backward_head_factors))
-    fraction = fit.backward_fraction * fit.sustained_fraction * head
-    rate = attention_peak_flops_per_s(accelerator, precision) * fraction / 2.5
-    cast = ZERO
-    if work.quantised and (low := fit.low_precision.get(precision)):
-        rate *= float(np.interp(work.head_dim, fit.head_dims, low.backward_factors))
-        cast = cast_s(work.quantised[1], accelerator, precision)
-        work = replace(work, windowed_share=0.0)
-    return fit.launch_s + _attention_s(work, rate, fit.backward_s0, fit.backward_tiles0) + cast
+    return _attention_s(work, accelerator, precision, "backward", 2.5)

@@ -146,8 +146,8 @@ def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dic
         for machine in (
             with_products(with_host_rate(context, factor), fraction)
             for fraction, factor in (
-                (gemm.fastest, traits.host_optimizer_fastest_factor),
-                (gemm.slowest, traits.host_optimizer_slowest_factor),
+                (gemm.fastest, traits.host_optimizer_factors[1]),
+                (gemm.slowest, traits.host_optimizer_factors[0]),
             )
         )
     )

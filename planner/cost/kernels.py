@@ -376,10 +376,8 @@ def permutation_pace(slowdown: float, accelerator: AcceleratorSpec) -> float:
     inputs=(
         *HBM,
         "traits.kernels.memory_bound_multiplier",
-        "traits.kernels.router_forward_kernels",
-        "traits.kernels.router_backward_kernels",
-        "traits.kernels.expert_bias_forward_kernels",
-        "traits.kernels.expert_bias_backward_kernels",
+        "traits.kernels.router_kernels",
+        "traits.kernels.expert_bias_kernels",
     ),
     also=(memory_bound_s,),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,9 +32,10 @@ SCALED_CALLS: Mapping[Precision, float] = {"fp8_block": 1.6, "mxfp8": 1.6, "fp4"
 
 def slower_host(kernels: KernelTraits, factor: float) -> KernelTraits:
     """The kernels where a host takes so many times as long to launch them."""
-    names = [f"{kind}launch_s" for kind in ("", "eager_", "grouped_")]
-    names += ["moe_launch_forward_s", "moe_launch_backward_s", "gathered_module_s"]
-    return replace(kernels, **{name: factor * getattr(kernels, name) for name in names})
+    names = ("launch_s", "eager_launch_s", "grouped_launch_s", "gathered_module_s")
+    slower: dict[str, Any] = {name: factor * getattr(kernels, name) for name in names}
+    forward, backward = kernels.moe_launch_s
+    return replace(kernels, **slower, moe_launch_s=(factor * forward, factor * backward))
 
 
 def on_hosts_of(traits: FrameworkTraits, precision: Precision, node: NodeSpec) -> FrameworkTraits:
@@ -90,9 +91,9 @@ def router_launches_s(kernels: KernelTraits) -> tuple[float, float]:
     ``max(number - fused, 0) · eager_launch_s``. Source: numbers counted in the framework's modules.
     """
     # A fused router has 10 and 6, as in the runs that the floors of mixtures were fitted on.
-    forward = max(kernels.router_forward_kernels - 10.0, 0.0)
-    backward = max(kernels.router_backward_kernels - 6.0, 0.0)
-    return forward * kernels.eager_launch_s, backward * kernels.eager_launch_s
+    forward, backward = kernels.router_kernels
+    more, more_back = max(forward - 10.0, 0.0), max(backward - 6.0, 0.0)
+    return more * kernels.eager_launch_s, more_back * kernels.eager_launch_s
 
 
 def launch_floors_s(
@@ -118,8 +119,8 @@ def launch_floors_s(
     calls = ZERO + sum(grouped_calls(op) for op in group.ops)
     calls_s = calls * kernels.grouped_launch_s * (launched > 0)
     more, more_back = router_launches_s(kernels)
-    forward = np.maximum(forward, kernels.moe_launch_forward_s + more) * launched
-    backward = np.maximum(backward, kernels.moe_launch_backward_s + more_back) * launched
+    forward = np.maximum(forward, kernels.moe_launch_s[0] + more) * launched
+    backward = np.maximum(backward, kernels.moe_launch_s[1] + more_back) * launched
     # A product's backward has two kernels: the gradients of its operands.
     return forward + calls_s, backward + 2.0 * calls_s, forward + calls_s
 
@@ -232,8 +233,7 @@ def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: Strateg
         "traits.kernels.memory_bound_kernels",
         "traits.kernels.grouped_launch_s",
         "traits.kernels.gathered_module_s",
-        "traits.kernels.moe_launch_forward_s",
-        "traits.kernels.moe_launch_backward_s",
+        "traits.kernels.moe_launch_s",
         "traits.kernels.cuda_graph_fraction",
         "traits.kernels.paired_launch_multiplier",
         "traits.kernels.eager_launch_s",

@@ -3,12 +3,12 @@
 The messages that :mod:`layer_time`, :mod:`data_parallel` and :mod:`time_terms` price, as sizes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.data_parallel import Exchanges, exchanges_of, gathered_weight_bytes, weight_bytes
+from planner.cost.data_parallel import exchanges_of, gathered_weight_bytes, weight_bytes
 from planner.cost.layer import layer_shape, timed_shape
 from planner.cost.layer_time import COMM_ITEM, comm_items
 from planner.cost.stage import FULL, SELECTIVE
@@ -103,68 +103,65 @@ def _of_comms(comms: Sequence[Comm], share: float = 1.0, item: str = "") -> Mess
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sharding:
-    """Messages of parameters over data parallelism; see :func:`data_parallel_costs`."""
+def _of_parameters(
+    subject: PricedStrategy, per: Per, trained: float, frozen: float, once: float
+) -> tuple[Messages, Messages, Messages]:
+    """Messages of parameters of one part, before a forward, for a backward and once an iteration.
 
-    subject: PricedStrategy
-    is_layer: bool
-    """True for the parameters of layers, part of which are experts; False for embedding and
-    head."""
+    See :func:`data_parallel_costs`. ``once``: frozen elements gathered behind all micro-batches.
+    """
+    context, columns, parts = subject.context, subject.columns, subject.parts
+    states, is_layer = context.traits.states, per == "layer"
+    stays = states.zero3_keeps_ends_gathered and not is_layer
+    when = exchanges_of(context, columns, stays_gathered=stays)
+    # Groups, and the share of the parameters on each.
+    axes = {"dp_shard_cp": 1.0}
+    if context.model.moe and is_layer:
+        expert = float((parts.costs.at(parts.costs.expert_params) / parts.params)[0])
+        axes = {"dp_shard_cp": 1.0 - expert, "expert_dp_shard_cp": expert}
 
-    @property
-    def _axes(self) -> dict[str, float]:
-        """Groups, and the share of the parameters on each."""
-        context = self.subject.context
-        parts = self.subject.parts
-        if not (context.model.moe and self.is_layer):
-            return {"dp_shard_cp": 1.0}
-        expert_params = parts.costs.at(parts.costs.expert_params)
-        expert = float((expert_params / parts.params)[0])
-        return {"dp_shard_cp": 1.0 - expert, "expert_dp_shard_cp": expert}
+    def gathers(item: str, num_bytes: float) -> Messages:
+        return tuple(
+            Message(
+                item=item,
+                collective="all_gather",
+                axis=axis,
+                num_bytes=share * num_bytes,
+            )
+            for axis, share in axes.items()
+        )
 
-    def gathers(self, item: str, elements: float, element_bytes: float) -> Iterable[Message]:
-        """All-gather so many elements, as a rank holds them when they are whole."""
-        for axis, share in self._axes.items():
-            num_bytes = share * elements * element_bytes
-            yield Message(item=item, collective="all_gather", axis=axis, num_bytes=num_bytes)
-
-    def reduces(self, item: str, elements: float, *, whole: bool) -> Iterable[Message]:
-        """All-reduce or scatter gradients, and add up replicas' shards."""
-        strategy = self.subject.strategy
-        columns = self.subject.columns
-        wire = float(reduced_gradient_bytes(columns, self.subject.context.traits.states)[0])
-        collective: Collective = "all_reduce" if whole else "reduce_scatter"
-        for axis, share in self._axes.items():
-            sent = share * elements * wire
-            yield Message(item=item, collective=collective, axis=axis, num_bytes=sent)
-            if strategy.zero_stage >= 1:
-                sent /= float(extent_of(axis, columns)[0][0])
-            yield Message(item=item, collective="all_reduce", axis="dp_replicate", num_bytes=sent)
-
-    def _exchanges(self) -> Exchanges:
-        context = self.subject.context
-        stays = context.traits.states.zero3_keeps_ends_gathered and not self.is_layer
-        return exchanges_of(context, self.subject.columns, stays_gathered=stays)
-
-    def each(self, trained: float, frozen: float) -> tuple[Messages, Messages]:
-        """Return what stage 3 gathers before a forward; for a backward also what is reduced."""
-        when, width = self._exchanges(), gathered_weight_bytes(self.subject.context)
-        gathers: Messages = ()
-        if when.gathers_each[0]:
-            gathers = tuple(self.gathers(SHARDING, trained + frozen, width))
-        if not when.reduces_each[0]:
-            return gathers, gathers
-        whole = bool(when.all_reduces[0])
-        return gathers, (*gathers, *self.reduces(SHARDING, trained, whole=whole))
-
-    def once(self, trained: float, frozen: float) -> Iterable[Message]:
-        """Yield what an iteration reduces and gathers after its micro-batches."""
-        when, width = self._exchanges(), weight_bytes(self.subject.context)
-        if not when.reduces_each[0]:
-            yield from self.reduces("data_parallel", trained, whole=bool(when.all_reduces[0]))
-        if when.gathers_once[0]:
-            yield from self.gathers("data_parallel", trained + frozen, width)
+    # Gradients are all-reduced or scattered, and replicas' shards added up.
+    item = SHARDING if when.reduces_each[0] else "data_parallel"
+    collective: Collective = "all_reduce" if when.all_reduces[0] else "reduce_scatter"
+    wire = float(reduced_gradient_bytes(columns, states)[0])
+    reduces = list[Message]()
+    for axis, share in axes.items():
+        sent = share * trained * wire
+        reduces.append(
+            Message(
+                item=item,
+                collective=collective,
+                axis=axis,
+                num_bytes=sent,
+            )
+        )
+        if subject.strategy.zero_stage >= 1:
+            sent /= float(extent_of(axis, columns)[0][0])
+        summed = Message(
+            item=item,
+            collective="all_reduce",
+            axis="dp_replicate",
+            num_bytes=sent,
+        )
+        reduces.append(summed)
+    each = (trained + frozen) * gathered_weight_bytes(context)
+    before = gathers(SHARDING, each) if when.gathers_each[0] else ()
+    updated = (trained + once) * weight_bytes(context)
+    behind = gathers("data_parallel", updated) if when.gathers_once[0] else ()
+    if when.reduces_each[0]:
+        return before, (*before, *reduces), behind
+    return before, before, (*reduces, *behind)
 
 
 def _recomputed_fraction(subject: PricedStrategy, stage: int) -> float:
@@ -213,12 +210,10 @@ def traffic_of(subject: PricedStrategy) -> Traffic:
     }
     before, after, behind = (list[tuple[Per, Messages]]() for _ in range(3))
     for (per, held), once in zip(elements.items(), frozen_weight_gathers(parts), strict=True):
-        trained, frozen = (float(each[0]) for each in held)
-        sharding = _Sharding(subject=subject, is_layer=per == "layer")
-        forward, backward = sharding.each(trained, frozen)
-        before.append((per, forward))
-        after.append((per, backward))
-        behind.append((per, tuple(sharding.once(trained, float(once[0])))))
+        numbers = (float(each[0]) for each in (*held, once))
+        found = _of_parameters(subject, per, *numbers)
+        for messages, own in zip((before, after, behind), found, strict=True):
+            messages.append((per, own))
     stages = range(subject.strategy.pp)
     if context.model.tied_embeddings and subject.strategy.head_stage:
         tied = Message(

@@ -34,6 +34,7 @@ Figures = dict[str, dict[str, Any]]
 Sections = dict[str, Figures]
 KINDS: tuple[str, ...] = get_args(TensorKind)
 _LOSSES = "losses"  # of vocabulary projections: a table file of its own
+_OPTIMIZERS = "optimizers.yaml"
 _SECTIONS: dict[str, type[Any]] = {
     "states": StateTraits,
     "kernels": KernelTraits,
@@ -46,13 +47,18 @@ _SECTIONS: dict[str, type[Any]] = {
 
 
 @cache
+def _own(*names: str) -> dict[str, Any]:
+    """What a file of this package holds."""
+    held: dict[str, Any] = load_own(__package__, *names)
+    return held
+
+
 def stated_figures(framework: str) -> dict[str, dict[str, Any]]:
     """Return what a framework's traits file states, profile by profile, nothing inherited.
 
     ``common``: the traits that are the same in every framework, by section.
     """
-    figures: dict[str, dict[str, Any]] = load_own(__package__, "traits", f"{framework}.yaml")
-    return figures
+    return _own("traits", f"{framework}.yaml")
 
 
 def profile_names(framework: str) -> list[str]:
@@ -81,11 +87,9 @@ def profile_title(framework: str, profile: str) -> Profile:
     )
 
 
-@cache
 def software_facts() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Return the traits that each choice of a fact of software stands for, by fact."""
-    facts: dict[str, dict[str, dict[str, dict[str, Any]]]] = load_own(__package__, "facts.yaml")
-    return facts
+    return _own("facts.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,13 +170,6 @@ def trait_figures(
 
 
 @cache
-def memory_uncertainty_fraction(framework: str) -> float:
-    """Return the error fraction of peak memory on published runs, from uncertainty.yaml."""
-    figures: dict[str, Any] = load_own(__package__, "uncertainty.yaml")
-    return float(figures[framework]["memory_percent"]) / 100.0
-
-
-@cache
 def time_ranges() -> dict[RunClass, TimeRange]:
     """Return the ranges of time errors on published runs, by class, from time_uncertainty.yaml."""
     regimes: list[dict[str, Any]] = load_own(__package__, "time_uncertainty.yaml")
@@ -189,10 +186,9 @@ def time_ranges() -> dict[RunClass, TimeRange]:
     return found
 
 
-@cache
 def ratio_figures() -> Mapping[str, Mapping[str, float]]:
     """Return the errors of time ratios on pairs of published runs, by what they differ in."""
-    pairs: dict[str, dict[str, float]] = load_own(__package__, "ratio_errors.yaml")["pairs"]
+    pairs: dict[str, dict[str, float]] = _own("ratio_errors.yaml")["pairs"]
     return pairs
 
 
@@ -208,11 +204,9 @@ def loss_names() -> list[str]:
     return list(saved_figures(_LOSSES))
 
 
-@cache
 def saved_figures(name: str) -> dict[str, Any]:
     """Return a table file as it stands, sources included."""
-    figures: dict[str, Any] = load_own(__package__, "saved", f"{name}.yaml")
-    return figures
+    return _own("saved", f"{name}.yaml")
 
 
 def _sections(
@@ -257,17 +251,11 @@ def load_saved_tables(name: str, loss: str) -> SavedTables:
     return SavedTables(name=name, sections=sections)
 
 
-@cache
-def _read_optimizers() -> dict[str, dict[str, Any]]:
-    optimizers: dict[str, dict[str, Any]] = load_own(__package__, "optimizers.yaml")
-    return optimizers
-
-
 def optimizer_names(framework: str | None = None) -> list[str]:
     """Return all optimizers, or those a framework offers."""
     return [
         name
-        for name, entry in _read_optimizers().items()
+        for name, entry in _own(_OPTIMIZERS).items()
         if framework is None or framework in entry["frameworks"]
     ]
 
@@ -277,7 +265,7 @@ def smaller_states(name: str, framework: str) -> list[str]:
     return [
         other
         for other in optimizer_names(framework)
-        if _read_optimizers()[other].get("smaller_states_of") == name
+        if _own(_OPTIMIZERS)[other].get("smaller_states_of") == name
     ]
 
 
@@ -286,10 +274,10 @@ def optimizer_figures(name: str, framework: str | None = None) -> dict[str, Figu
 
     Unknown names, and optimizers the framework does not offer, raise InputError.
     """
-    if name not in _read_optimizers():
+    if name not in _own(_OPTIMIZERS):
         message = unknown("optimizer", name, optimizer_names())
         raise InputError.single("command line", "--optimizer", message)
-    entry = _read_optimizers()[name]
+    entry = _own(_OPTIMIZERS)[name]
     if framework is not None and framework not in entry["frameworks"]:
         known = ", ".join(optimizer_names(framework))
         message = f"{framework} does not offer {name}; it offers {known or 'none'}"
@@ -362,7 +350,7 @@ def load_traits(
     return FrameworkTraits(
         name=framework,
         profile=profile,
-        memory_uncertainty_fraction=memory_uncertainty_fraction(framework),
+        memory_uncertainty_fraction=_own("uncertainty.yaml")[framework]["memory_percent"] / 100.0,
         time_ranges=time_ranges(),
         optimizer=load_optimizer(ADAM, framework, sections["states"].optimizer_state_fraction),
         settings=settings,

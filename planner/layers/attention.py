@@ -63,8 +63,8 @@ def norm_op(name: str, model: ModelSpec, shape: LayerShape, traits: KernelTraits
     return Op(
         name=name,
         params=norm_params(model).total / 2.0,
-        forward_bytes=elements * traits.block_forward_bytes / 2.0,
-        backward_bytes=elements * traits.block_backward_bytes / 2.0,
+        forward_bytes=elements * traits.block_bytes[0] / 2.0,
+        backward_bytes=elements * traits.block_bytes[1] / 2.0,
         saved=saved_by(
             name, f"norm.{model.norm}", model, shape, traits, count=model.norms_per_layer / 2.0
         )
@@ -151,9 +151,9 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             params=parts["qkv"].total + parts["query_norm"].total + parts["key_norm"].total,
             gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
             forward_bytes=tokens
-            * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_forward_bytes),
+            * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_bytes[0]),
             backward_bytes=tokens
-            * (width * QKV_BACKWARD_BYTES + turned * traits.scaled_rotary_backward_bytes),
+            * (width * QKV_BACKWARD_BYTES + turned * traits.scaled_rotary_bytes[1]),
             saved=saved,
             comms=tp_entry_comms(model, shape),
         ),

@@ -26,9 +26,8 @@ from planner.units import Array
 
 def _mlp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[float, float]:
     """Bytes of activation traffic per feed-forward element, forward and backward."""
-    forward, backward = traits.mlp_forward_bytes_plain, traits.mlp_backward_bytes_plain
-    if model.gated_mlp:
-        forward, backward = traits.mlp_forward_bytes_gated, traits.mlp_backward_bytes_gated
+    # Without a gate a read and a write, in backward two reads and a write.
+    forward, backward = traits.gated_mlp_bytes if model.gated_mlp else (4.0, 6.0)
     return forward * shape.wideness, backward * shape.wideness
 
 
@@ -167,8 +166,8 @@ def sorting_traffic(shape: LayerShape, traits: KernelTraits) -> tuple[Array, Arr
     sent = plain * dispatched_token_fraction(traits)
     received = shape.wideness * kept_token_fraction(shape, traits)
     return (
-        traits.sorting_forward_bytes * sent + traits.chunk_sorting_forward_bytes * received,
-        traits.sorting_backward_bytes * sent + traits.chunk_sorting_backward_bytes * received,
+        traits.sorting_bytes[0] * sent + traits.chunk_sorting_bytes[0] * received,
+        traits.sorting_bytes[1] * sent + traits.chunk_sorting_bytes[1] * received,
     )
 
 
@@ -191,8 +190,8 @@ def expert_ops(
     # The second bias waits for the router's probability and is added expert by expert; excluded
     # are sums over tokens inside the products' own kernels.
     adds = not traits.fused_experts and moe.expert_bias
-    forward_traffic += clamps * traits.clamp_forward_bytes
-    backward_traffic += clamps * traits.clamp_backward_bytes
+    forward_traffic += clamps * traits.clamp_bytes[0]
+    backward_traffic += clamps * traits.clamp_bytes[1]
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
@@ -229,11 +228,11 @@ def expert_ops(
             params=local_experts * parts["routed_expert_down"].total,
             is_expert=True,
             gemms=product(hidden, width),
-            forward_bytes=biased * traits.expert_bias_forward_bytes,
-            backward_bytes=biased * traits.expert_bias_backward_bytes,
+            forward_bytes=biased * traits.expert_bias_bytes[0],
+            backward_bytes=biased * traits.expert_bias_bytes[1],
             tiny_kernels=(
-                adds * traits.expert_bias_forward_kernels * local_experts,
-                adds * traits.expert_bias_backward_kernels * local_experts,
+                adds * traits.expert_bias_kernels[0] * local_experts,
+                adds * traits.expert_bias_kernels[1] * local_experts,
             ),
         ),
     )
@@ -271,7 +270,7 @@ def moe_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             runs_in_16_bit=True,
             params=router.total,
             gemms=(Gemm(m=tokens, n=ZERO + router.rows, k=hidden),),
-            tiny_kernels=(traits.router_forward_kernels, traits.router_backward_kernels),
+            tiny_kernels=traits.router_kernels,
             saved=saved_by("router", "router", model, shape, traits),
         ),
         *down,

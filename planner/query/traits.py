@@ -52,8 +52,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "states.expert_weight_shards": (1, MAX_GPUS),
     "offload.host_bandwidth_fraction": (0.01, 1.0),
     "offload.pageable_rate_fraction": (0.01, 1.0),
-    "offload.host_optimizer_slowest_factor": (0.01, 1.0),
-    "offload.host_optimizer_fastest_factor": (1.0, 100.0),
+    "offload.host_optimizer_factors": (0.01, 100.0),
     "support.vocab_padding": (1, 1_000_000),
     "support.offload_percents": (1, 100),
 }
@@ -135,7 +134,9 @@ def _converted(path: str, kind: object, value: object) -> TraitValue | None:
     if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple) or not (value or path in _MAY_BE_EMPTY):
             return None
-        element, *_ = get_args(kind)
+        element, *others = get_args(kind)
+        if others not in ([...], [element] * (len(value) - 1)):
+            return None
         items: tuple[Any, ...] = tuple(_converted(path, element, item) for item in value)
         return None if None in items else items
     if choices := _choices(path, kind):

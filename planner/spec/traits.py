@@ -105,26 +105,19 @@ class KernelTraits:
     saved: SavedTables  # tensors the kernels keep for backward, those of the loss included
     loss: str  # name of the vocabulary loss; its tensors are section ``loss`` of ``saved``
     fp8_linear_input_bytes: float  # what linear layers save under fp8 and fp4 instead of 2
-    block_forward_bytes: float  # norms, residuals, dropouts, per token and hidden element
-    block_backward_bytes: float  # the same in backward
+    # Pairs are of forward and backward.
+    block_bytes: tuple[float, float]  # norms, residuals, dropouts, per token and hidden element
     # Traffic per element of queries and keys to turn and scale them where that is not fused; as
     # that of clamps.
-    scaled_rotary_forward_bytes: float
-    scaled_rotary_backward_bytes: float  # the same in backward
-    mlp_forward_bytes_plain: float  # traffic of an ungated activation, per element
-    mlp_forward_bytes_gated: float  # traffic of a gated activation, per element
-    mlp_backward_bytes_plain: float  # the same in backward
-    mlp_backward_bytes_gated: float  # the same in backward
+    scaled_rotary_bytes: tuple[float, float]
+    gated_mlp_bytes: tuple[float, float]  # traffic of a gated activation, per element
     # Traffic per element of an expert's width to clamp gates, beside the activation's own: what the
     # framework's usual kernels would move meanwhile, where these are slower.
-    clamp_forward_bytes: float
-    clamp_backward_bytes: float  # the same in backward
+    clamp_bytes: tuple[float, float]
     # Traffic per pair and hidden element to add an expert's second bias, weighted by the router's
-    # probability; as that of clamps.
-    expert_bias_forward_bytes: float
-    expert_bias_backward_bytes: float  # the same in backward, with the bias's own gradient
-    expert_bias_forward_kernels: float  # per expert of a rank, each with its start
-    expert_bias_backward_kernels: float  # the same in backward
+    # probability, in backward with the bias's own gradient; as that of clamps.
+    expert_bias_bytes: tuple[float, float]
+    expert_bias_kernels: tuple[float, float]  # per expert of a rank, each with its start
     stashes_experts: bool  # what experts save is copied out of fixed buffers, and back
     fused_experts: bool  # one kernel: an expert's products with biases, clamps and activation
     memory_bound_multiplier: float  # real over counted traffic of element-wise kernels
@@ -135,15 +128,13 @@ class KernelTraits:
     unit_copies: UnitCopies
     deduplicated_dispatch: bool  # a token goes once to each remote domain (DeepEP, HybridEP)
     permutation_slowdown: float  # of kernels that sort tokens by expert, on B200, over the others
-    sorting_forward_bytes: float  # per pair and hidden element, to sort, weigh and put back
-    sorting_backward_bytes: float  # the same in backward
-    chunk_sorting_forward_bytes: float  # per pair and hidden element, to sort beside the experts
-    chunk_sorting_backward_bytes: float  # the same in backward
+    # Traffic per pair and hidden element to sort, weigh and put back; to sort beside the experts.
+    sorting_bytes: tuple[float, float]
+    chunk_sorting_bytes: tuple[float, float]
     dispatch_permutes: bool  # the dispatcher sorts in kernels of its own (HybridEP)
     # Kernels that choose a mixture layer's experts, count and index their tokens, and take the
     # router's losses: each as long as it takes to start.
-    router_forward_kernels: float
-    router_backward_kernels: float  # the same in backward
+    router_kernels: tuple[float, float]
     grouped_rate_fraction: float  # of experts' grouped products over dense ones alike
     # GEMMs of a job in 8 or 4 bits that stay in 16: routed experts', or all others.
     products_in_16_bit: Literal["none", "experts", "linears"]
@@ -178,8 +169,8 @@ class KernelTraits:
     memory_bound_kernels: float  # per op that moves data through HBM: one if fused
     gathered_module_s: float  # host seconds per pass in hooks of a gathered module
     grouped_launch_s: float  # host seconds per expert and product, if launched one by one
-    moe_launch_forward_s: float  # least host seconds of a mixture layer, grouped products apart
-    moe_launch_backward_s: float  # the same for its backward
+    # Least host seconds of a mixture layer, grouped products apart.
+    moe_launch_s: tuple[float, float]
     cuda_graph_fraction: float  # share of those launches that CUDA graphs replay
     paired_launch_multiplier: float  # on a mixture layer's host time beside another micro-batch
     host_waits: tuple[str, ...]  # ops behind which the host waits for the device in forward
@@ -288,8 +279,8 @@ class OffloadTraits:
     host_step_bytes: float  # through host memory per owned parameter, in all passes
     host_threads: Literal["one", "share"]  # of a rank: one, or its share of the cores
     host_bandwidth_fraction: float  # of the datasheet's, by the threads of all ranks
-    host_optimizer_slowest_factor: float  # the slowest published rate over the modelled one
-    host_optimizer_fastest_factor: float  # the fastest
+    # The slowest and the fastest published rate over the modelled one.
+    host_optimizer_factors: tuple[float, float]
     host_step_beside: Literal["nothing", "transfers", "backward"]  # what overlaps the host's step
     step_gradient_bytes: float  # per owned gradient over the host link, below stage 3
     zero3_step_gradient_bytes: float  # the same under stage 3

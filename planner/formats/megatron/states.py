@@ -308,7 +308,7 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
     if kernels.deduplicated_dispatch:
         dispatcher = "flex", "tokens are sent once per domain"
         backend = "hybridep" if kernels.dispatch_permutes else "deepep"
-    arrives_sorted = kernels.dispatch_permutes and not kernels.chunk_sorting_forward_bytes
+    arrives_sorted = kernels.dispatch_permutes and not any(kernels.chunk_sorting_bytes)
     is_beside = overlap.expert_all_to_all_overlap == "shared_expert"
     of_shared = "expert exchange runs beside the shared expert"
     of_mixture: Choices = {

@@ -19,7 +19,6 @@ from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, brief
 from planner.search.space.rule import Clauses, Columns
 from planner.spec.strategy import (
     GPU_DEGREES,
-    LAYER_POLICIES,
     OFFLOAD_POLICIES,
     RECOMPUTED,
     SEARCHED_FIELDS,
@@ -84,6 +83,8 @@ DERIVED: Mapping[str, tuple[str, ...]] = {
     "dp_shard": ("dp", "dp_replicate"),
     "num_micro_batches": ("dp", "micro_batch"),
 }
+# What an expression may compare.
+KNOWN_NAMES = (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)
 # What can be forbidden, and what holds then.
 FEATURES: Mapping[str, str] = {
     "offload": "offload == none",
@@ -96,8 +97,6 @@ FEATURES: Mapping[str, str] = {
     "pipeline": "pp == 1",
     "hybrid-sharding": "dp_replicate == 1",
 }
-# What the first layers of every chunk may be under while the others are under nothing.
-PART_KINDS = tuple(name for name, policy in LAYER_POLICIES.items() if policy.by_chunk)
 # Layers of one stage under different policies, whatever the framework can say.
 MIXED_LAYERS = "mixed-layers"
 # What a search looks at only where it is allowed.
@@ -119,7 +118,7 @@ _ODD_WORDS = "|".join(
     for word in sorted(WORDS, key=lambda word: (-len(word), word))
     if not word.isidentifier() and not word.isdigit()
 )
-_TOKEN = re.compile(rf"\"[^\"]*\"|'[^']*'|(?<![\w:+-])(?:{_ODD_WORDS})(?![\w:+-])")
+_TOKEN = re.compile(rf"(\"[^\"]*\"|'[^']*')|(?<![\w:+-])(?:{_ODD_WORDS})(?![\w:+-])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +142,6 @@ class Condition:
         return {"": self(context, columns)}
 
 
-def known_names() -> tuple[str, ...]:
-    """Return every name an expression may compare."""
-    return (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)
-
-
 def hinted(message: str, name: str, known: Collection[str]) -> str:
     """Return the message with the names allowed and the nearest of them."""
     return f"{message}; allowed are {', '.join(known)}; {did_you_mean(name, known)}".rstrip("; ")
@@ -165,7 +159,7 @@ def parse_expression(
     """
     source = text.strip().lower()
     if len(source) <= MAX_CONDITION_CHARACTERS:
-        source = _TOKEN.sub(_quoted, source)
+        source = _TOKEN.sub(lambda match: match[1] or f'"{match[0]}"', source)
     if re.search(r"(?<![<>=!])=(?!=)", source):
         raise ValueError("compare with ==; a single = is for --fix")
     tree = parsed(source)
@@ -178,10 +172,6 @@ def parse_expression(
     kinds = [_kinds(term) for term in terms if RECOMPUTE in names_in(term)]
     others = [term for term in terms if RECOMPUTE not in names_in(term)]
     return _condition(text, others) if others else None, kinds
-
-
-def _quoted(match: re.Match[str]) -> str:
-    return match[0] if match[0][0] in "\"'" else f'"{match[0]}"'
 
 
 def _terms(tree: ast.expr) -> list[ast.expr]:
@@ -228,7 +218,7 @@ def _elements(node: ast.expr) -> list[ast.expr]:
 
 def _condition(text: str, terms: list[ast.expr]) -> Condition:
     tree = ast.BoolOp(ast.And(), [_coded(term) for term in terms])
-    if wrong := list(faults(tree, _LANGUAGE, known_names())):
+    if wrong := list(faults(tree, _LANGUAGE, KNOWN_NAMES)):
         raise ValueError("; ".join(wrong))
     names = names_in(tree)
     read = {column for name in names for column in DERIVED.get(name, (name,))}

@@ -15,6 +15,7 @@ from planner.search.space.expressions import (
     DERIVED,
     DIMENSIONS,
     FEATURES,
+    KNOWN_NAMES,
     OFF_BY_DEFAULT,
     RECOMPUTE,
     RECOMPUTE_KINDS,
@@ -145,11 +146,10 @@ class _Reader:
         """Read ``name=value`` or ``name=value|value``."""
         name, equals, values = (part.strip() for part in item.lower().partition("="))
         name = ALIASES.get(name, name)
-        known = (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)
         if not equals or not values:
             raise ValueError("must be NAME=VALUE or NAME=VALUE|VALUE, such as tp=8 or pp=2|4")
-        if name not in known:
-            raise ValueError(hinted(f"unknown dimension {brief(name)}", name, known))
+        if name not in KNOWN_NAMES:
+            raise ValueError(hinted(f"unknown dimension {brief(name)}", name, KNOWN_NAMES))
         dimension = DIMENSIONS.get(name)
         if dimension is None:  # a derived number, or recomputation
             kinds = RECOMPUTE_KINDS if name == RECOMPUTE else ()

@@ -14,9 +14,9 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.policies import with_recomputed_mtp
 from planner.cost.stage import PolicyCosts, StageModel
-from planner.search.space.expressions import MIXED_LAYERS, PART_KINDS
+from planner.search.space.expressions import MIXED_LAYERS
 from planner.search.space.narrow import Narrowing
-from planner.spec.strategy import LAYER_POLICY_NAMES, POLICIES
+from planner.spec.strategy import LAYER_POLICIES, LAYER_POLICY_NAMES, POLICIES
 from planner.units import Array, Index
 
 
@@ -97,7 +97,9 @@ def policies_of(context: Context, narrowing: Narrowing) -> tuple[Policy, ...]:
     scope = support.policy_scope
     if scope == "layers" or MIXED_LAYERS in narrowing.allowed:
         return (Policy(kinds=kinds),) if kinds else ()
-    parts = PART_KINDS if scope == "chunks" and "none" in kinds else ()
+    # What the first layers of every chunk may be under while the others are under nothing.
+    by_chunk = [name for name, policy in LAYER_POLICIES.items() if policy.by_chunk]
+    parts = by_chunk if scope == "chunks" and "none" in kinds else ()
     alone = [kind for kind in kinds if not (scope == "chunks" and kind == "offloaded")]
     return (
         *(Policy(kinds=(kind,)) for kind in alone),

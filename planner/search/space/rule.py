@@ -27,13 +27,10 @@ from planner.units import Array, Mask, ceil_div
 Columns = Mapping[str, Array]
 # The dimensions of one layout, names as their codes.
 Row = Mapping[str, int]
-# A template of :func:`filled` for one layout that breaks a rule, or what picks it by the layout.
-Wording = str | Callable[[Context, Row], str]
 # Where each part of a rule is kept, by what is said of a layout that breaks it; the first counts.
-Clauses = Mapping[Wording, Mask]
+# That is a template of :func:`filled`, or what picks it by the layout.
+Clauses = Mapping[str | Callable[[Context, Row], str], Mask]
 Check = Callable[[Context, Columns], Clauses]
-# The same of what is allowed here, with the numbers of model, job, cluster and software.
-Allowance = str | Callable[[Context], str]
 Offerer = Literal["framework", "optimizer"]
 # Their product is the number of GPUs; in the order they are decided.
 GPUS = tuple(name for name in SHAPE if name in GPU_DEGREES)
@@ -48,7 +45,8 @@ class Rule:
     needs: tuple[str, ...]
     message: str
     check: Check = field(compare=False)
-    allowed: Allowance | None = None
+    # The same of what is allowed here, with the numbers of model, job, cluster and software.
+    allowed: str | Callable[[Context], str] = ""
     only_prunes: bool = False  # Legal, but never worth searching
     offered_by: Offerer | None = None
     """Whose choice it is, where the rule says what is offered at all."""
@@ -69,8 +67,8 @@ class Rule:
 
     def allowance(self, context: Context) -> str:
         """Return what is allowed here; empty where the rule does not state it."""
-        allowed = self.allowed or ""
-        return filled(allowed if isinstance(allowed, str) else allowed(context), context, {})
+        allowed = self.allowed if isinstance(self.allowed, str) else self.allowed(context)
+        return filled(allowed, context, {})
 
 
 def rule(*needs: str, **how: Any) -> Callable[[Check], Rule]:  # noqa: ANN401 - fields of a rule

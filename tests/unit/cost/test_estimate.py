@@ -64,6 +64,6 @@ def test_machines_that_nobody_found_to_differ_have_no_range() -> None:
 def test_ends_of_an_offloaded_optimizer_take_hosts_and_products_together() -> None:
     context, strategy = planned("llama3-8b", "1xdgx-b200", zero_stage=2, offload="optimizer:host")
     traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
-    fastest = with_host_rate(context, traits.host_optimizer_fastest_factor)
+    fastest = with_host_rate(context, traits.host_optimizer_factors[1])
     own = estimate(with_products(fastest, gemm.fastest), strategy)
     assert estimate(context, strategy).machine_ends_s[0] == pytest.approx(own.iter_time_s)

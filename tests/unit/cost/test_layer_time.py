@@ -37,8 +37,7 @@ def changed(
             "launch_s": 0.0,
             "grouped_launch_s": 0.0,
             "eager_launch_s": 0.0,
-            "moe_launch_forward_s": launch_s,
-            "moe_launch_backward_s": 2.0 * launch_s,
+            "moe_launch_s": (launch_s, 2.0 * launch_s),
         },
     )
 
@@ -185,7 +184,7 @@ def test_a_layer_waits_for_launches_before_the_exchange_although_experts_outlast
         given = changed(mixture.traits, launch_s=launch_s)
         context = with_traits(
             replace(mixture, traits=given),
-            kernels={"host_waits": waits, "moe_launch_backward_s": 0.0},
+            kernels={"host_waits": waits, "moe_launch_s": (launch_s, 0.0)},
         )
         return priced(context, columns)[0].forward
 

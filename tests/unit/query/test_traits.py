@@ -120,8 +120,7 @@ RANGES = {
     "attention_rate_fraction": (0.01, 1.0),
     "host_bandwidth_fraction": (0.01, 1.0),
     "pageable_rate_fraction": (0.01, 1.0),
-    "host_optimizer_slowest_factor": (0.01, 1.0),
-    "host_optimizer_fastest_factor": (1.0, 100.0),
+    "host_optimizer_factors": (0.01, 100.0),
     "expert_capacity_factor": (0.0, 1000.0),
     # More need as many ranks, which not every layout has.
     **dict.fromkeys(("weight_shards", "expert_weight_shards"), (1.0, 1.0)),
