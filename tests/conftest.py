@@ -50,7 +50,6 @@ SLOW = (
     "unit/check/test_check_file.py::test_memory_inside_the_uncertainty",
     "unit/cli/test_emit_formats.py",
     "unit/cli/test_fix_file.py",
-    "unit/cli/test_fix_plan.py",
     "unit/cli/test_fix_script.py",
     "unit/cli/test_json_documents.py",
     "unit/cli/test_plan.py::test_any_framework",

@@ -55,7 +55,6 @@ def products(machine: ClusterSpec, base: Base, *, each_file: bool = False) -> li
 def slowed(base: Base, key: str, factor: float) -> ClusterSpec:
     """The base's cluster with one figure so many times as large."""
     figure = known(base, key)
-    assert figure is not None
     return with_values(base, {key: factor * figure.value})
 
 
@@ -124,7 +123,6 @@ def test_a_calibrated_file_is_the_base_of_the_next(base: Base, tmp_path: Path) -
     file.write_text(cluster_text(made, "x", date(2026, 1, 2), tmp_path))
     again = read_base(str(file))
     figure = known(again, "host_link_gb_per_s_per_direction")
-    assert figure is not None
     assert (figure.basis, figure.deviation) == ("given", BY_BASIS["given"])
     assert figure.value == pytest.approx(60, rel=0.02)
 

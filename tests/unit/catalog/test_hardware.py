@@ -11,6 +11,7 @@ from planner.catalog.hardware import (
     SCHEMAS,
     aliases,
     figure_rows,
+    host_rules,
     list_names,
     load_accelerator,
     load_entry,
@@ -21,6 +22,7 @@ from planner.catalog.hardware_file import AcceleratorFile, FabricFile, NodeFile
 from planner.documents.tree import load_yaml
 from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec, LevelSpec
+from planner.units import GIB
 
 FILES = {"accelerators": AcceleratorFile, "nodes": NodeFile, "fabrics": FabricFile}
 BROKEN = load_yaml(Path(__file__).with_name("broken_hardware.yaml"))
@@ -46,6 +48,10 @@ def test_every_node_loads_with_its_accelerator_and_fabric(name: str) -> None:
     assert node.nic_bytes_per_s > 0
     assert node.scale_up.num_accelerators >= node.num_accelerators
     assert load_fabric(node.fabric).efficiency_fraction <= 1
+    assert node.host_memory_bytes is not None
+    if node.host_memory_note == host_rules()[1].times_accelerator_memory.note:
+        held = node.num_accelerators * node.accelerator.hbm_bytes
+        assert 2.0 * held <= node.host_memory_bytes <= 2.0 * held + 64 * GIB
 
 
 @pytest.mark.parametrize("name", list_names("fabrics"))

@@ -7,6 +7,8 @@ import yaml
 
 from planner.catalog.clusters import largest_cluster_of, load_cluster, load_cluster_of
 from planner.catalog.hardware import list_names, normalised_machine
+from planner.spec.cluster import ClusterSpec
+from planner.units import GIB
 
 NAMES = yaml.safe_load((Path(__file__).parents[2] / "examples" / "names.yaml").read_text())
 
@@ -37,4 +39,17 @@ def test_every_name_alone_is_one_of_it() -> None:
 def test_commands_that_count_themselves_take_the_same_words() -> None:
     assert load_cluster_of("H100x8", 16).name == "16xh100-sxm"
     assert largest_cluster_of("DGX H100", 20).num_accelerators == 16
-    assert load_cluster("8 h100@512GiB").node.host_memory_bytes == 512 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gib"),
+    [
+        (load_cluster("8 h100@512GiB"), 512),
+        (load_cluster("2xpcie-8x-rtx4090@512GiB"), 512),
+        (load_cluster("1xrtx4090@128GiB"), 128),
+        (load_cluster("1xrtx4090"), 384 / 8),
+        (load_cluster_of("rtx4090@512GiB", 2), 128),
+    ],
+)
+def test_a_cluster_says_its_host_memory_too(cluster: ClusterSpec, gib: float) -> None:
+    assert cluster.node.host_memory_bytes == gib * GIB

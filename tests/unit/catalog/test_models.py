@@ -69,7 +69,6 @@ def test_named_extras_are_summed(tmp_path: Path) -> None:
 def test_shared_experts_default_to_the_routed_width(tmp_path: Path) -> None:
     moe = {"num_experts": 8, "top_k": 2, "expert_ffn_size": 128, "num_shared_experts": 2}
     model = load_model(write(tmp_path, moe=moe))
-    assert model.moe is not None
     assert model.moe.shared_ffn_size == 256
 
 
@@ -112,7 +111,6 @@ def test_catalog_file_says_where_its_figures_are_from(name: str) -> None:
     details = load_model_details(name)
     assert details.spec.name == name
     assert details.path == model_file(name)
-    assert details.file.provenance is not None
     assert details.file.provenance.sources
 
 
@@ -161,7 +159,9 @@ def test_a_name_that_can_mean_one_model_is_read_as_it_and_said(name: str, model:
     assert details.notes == (f"{name} is read as {model}",)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama3.1", "qwen-7b", "someone/llama-4-x", "8b", ""])
+@pytest.mark.parametrize(
+    "name", ["llama", "llama3.1", "qwen-7b", "someone/llama-4-x", "./my-model", "8b", ""]
+)
 def test_what_could_be_several_or_none_is_not_guessed(name: str) -> None:
     assert catalog_name(name) is None
 

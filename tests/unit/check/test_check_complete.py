@@ -1,6 +1,11 @@
 """What a file leaves open follows from the job; what it contradicts is said at its line."""
 
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 from fake_format import FORMAT, demo_text
 
 from planner.catalog.clusters import load_cluster
@@ -10,7 +15,8 @@ from planner.formats.format import SourceText
 from planner.formats.registry import load_format
 from planner.query.from_file import Job, Request
 from planner.query.layout import Completed, complete
-from planner.spec.strategy import Strategy
+
+CASES = yaml.safe_load(Path(__file__).with_name("completed.yaml").read_text("utf-8"))
 
 
 def completed(job: dict[str, int] | None = None, **changes: object) -> Completed:
@@ -20,60 +26,23 @@ def completed(job: dict[str, int] | None = None, **changes: object) -> Completed
     return complete(reading, Job(model=model, cluster=cluster, request=request), "megatron")
 
 
-def strategy_of(made: Completed) -> Strategy:
+@pytest.mark.parametrize(
+    ("job", "keys", "places"),
+    [pytest.param(*row, id=claim) for claim, rows in CASES.items() for row in rows],
+)
+def test_what_a_file_leaves_open_follows(
+    job: dict[str, int], keys: dict[str, Any], places: dict[str, Any]
+) -> None:
+    made = completed(job, **keys)
     assert made.findings == ()
-    assert made.layout is not None
-    return made.layout.strategy
+    for place, value in places.items():
+        found = attrgetter(place)(made.layout)
+        assert (list(found) if isinstance(value, list) else found) == value, place
 
 
 def said(made: Completed) -> list[tuple[str, str, int]]:
     assert made.layout is None or made.findings
     return [(finding.rule, finding.key, finding.line) for finding in made.findings]
-
-
-def test_data_parallelism_is_what_the_cluster_leaves() -> None:
-    strategy = strategy_of(completed(pp=2, cp=2))
-    assert (strategy.dp, strategy.num_gpus) == (2, 16)
-
-
-def test_gpus_of_the_file_come_before_those_of_the_cluster() -> None:
-    assert strategy_of(completed(gpus=8)).dp == 4
-
-
-def test_gpus_of_the_job_come_before_those_of_the_cluster() -> None:
-    assert strategy_of(completed({"num_gpus": 4})).dp == 2
-
-
-def test_gpus_follow_from_all_degrees() -> None:
-    made = completed(dp=4)
-    assert made.world.num_gpus == 8
-    assert strategy_of(made).num_micro_batches == 32
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"batch": 128, "micro": 2, "steps": None}, (2, 8, 128)),
-        ({"batch": 128, "micro": None, "steps": 4}, (4, 4, 128)),
-        ({"batch": 128, "micro": None, "steps": None}, (1, 16, 128)),
-        ({"batch": None, "micro": 2, "steps": 4}, (2, 4, 64)),
-        ({"batch": None, "micro": 2, "steps": None}, (2, 1, 16)),
-        ({"batch": None, "micro": None, "steps": None}, (1, 1, 8)),
-        ({"batch": 64, "micro": 2, "steps": 4}, (2, 4, 64)),
-    ],
-)
-def test_what_is_open_of_the_batch_follows(
-    given: dict[str, object], expected: tuple[int, int, int]
-) -> None:
-    made = completed(**given)
-    strategy = strategy_of(made)
-    assert made.layout is not None
-    batch = made.layout.context.job.global_batch
-    assert (strategy.micro_batch, strategy.num_micro_batches, batch) == expected
-
-
-def test_the_batch_of_the_job_stands_in_for_the_files() -> None:
-    assert strategy_of(completed({"global_batch": 256}, batch=None)).num_micro_batches == 32
 
 
 def test_what_nobody_states_is_assumed_in_words() -> None:
@@ -84,51 +53,15 @@ def test_what_nobody_states_is_assumed_in_words() -> None:
     assert completed().assumed == ("sequences of 8192 tokens", "bf16")
 
 
-def test_layers_are_dealt_out_evenly() -> None:
-    assert strategy_of(completed(pp=4)).layers_per_stage == (8, 8, 8, 8)
-    assert strategy_of(completed(pp=4, layers="7,9,9,7")).layers_per_stage == (7, 9, 9, 7)
-
-
-def test_all_stands_for_every_layer_of_every_stage() -> None:
-    strategy = strategy_of(completed(pp=4, layers="7,9,9,7", full="all"))
-    assert strategy.recompute_layers_per_stage == (7, 9, 9, 7)
-
-
-def test_the_sequence_length_is_the_files_the_jobs_or_the_usual() -> None:
-    def length(made: Completed) -> int:
-        assert made.layout is not None
-        return made.layout.context.job.seq_len
-
-    assert length(completed(length=2048)) == 2048
-    assert length(completed({"seq_len": 4096})) == 4096
-    assert length(completed()) == 8192
-
-
-def test_placement_and_optimizer_are_the_frameworks_usual() -> None:
-    made = completed(optimizer="sgd")
-    assert strategy_of(made).placement == "tp-cp-ep-dp-pp"
-    assert made.layout is not None
-    assert made.layout.context.traits.optimizer.name == "sgd"
-    assert strategy_of(completed()).schedule == "1f1b"
-
-
-def test_a_profile_that_offers_the_schedule_is_taken() -> None:
-    made = completed(pp=2, schedule="zb-h1")
-    assert made.layout is not None
-    assert made.layout.context.traits.profile == "zero-bubble"
-
-
 def test_a_padded_vocabulary_is_the_models() -> None:
     assert completed(vocabulary=128256).findings == ()
     assert completed(vocabulary=128384).findings == ()
     assert said(completed(vocabulary=128512)) == [("job.model", "vocabulary", 7)]
 
 
-def test_a_number_of_thousands_of_digits_is_a_finding() -> None:
-    (finding,) = completed(tp="9" * 3999).findings
-    assert finding.rule == "job.value"
-    (finding,) = completed(tp="9" * 5000).findings
-    assert finding.rule == "job.value"
+@pytest.mark.parametrize("digits", [3999, 5000])
+def test_a_number_of_thousands_of_digits_is_a_finding(digits: int) -> None:
+    assert [finding.rule for finding in completed(tp="9" * digits).findings] == ["job.value"]
 
 
 def test_the_world_knows_file_job_and_model() -> None:
@@ -142,6 +75,12 @@ def test_rules_are_asked_where_the_gpus_do_not_divide() -> None:
     world = completed(tp=3).world
     assert world.decisions["tp"] == 3
     assert "dp" not in world.decisions
+
+
+def of_format(name: str, text: str, model: str = "llama3-8b", framework: str = "") -> Completed:
+    reading = load_format(name).read(SourceText(path="run", text=text))
+    job = Job(model=load_model(model), cluster=load_cluster("2xdgx-h100"))
+    return complete(reading, job, framework or name)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +97,7 @@ def test_rules_are_asked_where_the_gpus_do_not_divide() -> None:
 def test_states_split_by_another_file_are_not_guessed_and_its_key_named(
     name: str, text: str, key: str
 ) -> None:
-    reading = load_format(name).read(SourceText(path="run", text=text))
-    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
-    assert said(complete(reading, job, "accelerate")) == [("job.zero_stage", key, 2)]
+    assert said(of_format(name, text, framework="accelerate")) == [("job.zero_stage", key, 2)]
 
 
 @pytest.mark.parametrize(
@@ -174,11 +111,7 @@ def test_states_split_by_another_file_are_not_guessed_and_its_key_named(
 )
 def test_gradients_are_as_wide_as_megatron_s_options_make_them(options: str, held: int) -> None:
     text = f"--num-layers 32 --micro-batch-size 1 --global-batch-size 16 {options}\n"
-    reading = load_format("megatron").read(SourceText(path="megatron.args", text=text))
-    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
-    layout = complete(reading, job, "megatron").layout
-    assert layout is not None
-    states = layout.context.traits.states
+    states = of_format("megatron", text).layout.context.traits.states
     assert (states.gradient_bytes, states.gradient_reduce_bytes) == (held, held)
 
 
@@ -187,18 +120,13 @@ def test_chunks_that_plans_do_not_model_are_no_error() -> None:
     text += "--training.local_batch_size 8 --parallelism.data_parallel_shard_degree 4 "
     text += "--parallelism.tensor_parallel_degree 1 "
     text += "--parallelism.pipeline_parallel_schedule Interleaved1F1B\n"
-    reading = load_format("torchtitan").read(SourceText(path="torchtitan.args", text=text))
-    job = Job(model=load_model("llama3-70b"), cluster=load_cluster("2xdgx-h100"))
-    layout = complete(reading, job, "torchtitan").layout
-    assert layout is not None
+    layout = of_format("torchtitan", text, "llama3-70b").layout
     found = [(one.rule, one.severity) for one in legality_findings(layout, is_plan=False)]
     assert found == [("legality.chunks_offered", "warning")]
 
 
 def test_all_sizes_that_one_word_chooses_are_one_finding_at_that_word() -> None:
     words = "--module llama3 --config llama3_70b\n"
-    reading = load_format("torchtitan").read(SourceText(path="a.args", text=words))
-    job = Job(model=load_model("llama3-8b"), cluster=load_cluster("2xdgx-h100"))
-    found = list(complete(reading, job, "torchtitan").findings)
+    found = of_format("torchtitan", words).findings
     assert [(each.rule, each.key) for each in found] == [("job.model", "--config")]
     assert found[0].message == "num layers of llama3-8b is 32; given 80 (and 3 other sizes)"

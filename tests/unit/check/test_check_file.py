@@ -19,13 +19,9 @@ from planner.query.from_file import Request, read_assumed
 
 Check = Callable[..., FileResult]
 FINDINGS = yaml.safe_load(Path(__file__).with_name("findings.yaml").read_text("utf-8"))
-OPEN = Request(
-    model="llama3-8b",
-    cluster="1xdgx-h100",
-    seq_len=8192,
-    ignore=("accelerate",),
-    with_advice=False,
-)
+SHARDED = "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n"
+OPEN = Request(model="llama3-8b", cluster="1xdgx-h100", seq_len=8192, with_advice=False)
+OPEN = replace(OPEN, ignore=("accelerate",))
 """A job whose training script decides what is recomputed."""
 
 
@@ -104,14 +100,12 @@ def test_the_way_out_uses_as_many_gpus(check_demo: Check) -> None:
 
 
 def test_memory_inside_the_uncertainty_is_a_warning(check_demo: Check) -> None:
-    found = [check_demo(length=length, batch=64, zero=1, pp=1, tp=2) for length in SEARCHED]
+    lengths = range(17408, 24576, 512)
+    found = [check_demo(length=length, batch=64, zero=1, pp=1, tp=2) for length in lengths]
     tight = [one for one in found if said(one) == [("memory.tight", "warning", "micro", 4)]]
     assert tight
     assert exit_code(tight) == 0
     assert "on published runs" in tight[0].findings[0].message
-
-
-SEARCHED = range(17408, 24576, 512)
 
 
 def test_experts_beyond_the_domain_are_a_note(check_demo: Check) -> None:
@@ -170,24 +164,25 @@ def test_a_file_without_a_cluster_is_linted_for_the_model_that_it_names(tmp_path
 
 @pytest.mark.parametrize(
     "request_of",
-    [{"model": "llama9"}, {"cluster": "2xdgx-z9"}, {"framework": "demi"}, {"model": "m" * 5000}],
+    [
+        {"model": "llama9"},
+        {"cluster": "2xdgx-z9"},
+        {"framework": "demi"},
+        {"model": "m" * 5000},
+        {"model": "llama9", "cluster": "2xdgx-z9"},
+    ],
 )
 def test_a_request_that_cannot_be_used_is_an_input_error(
     check_demo: Check, request_of: dict[str, Any]
 ) -> None:
-    with pytest.raises(InputError, match=r"did you mean|unknown model"):
+    with pytest.raises(InputError, match=r"did you mean|unknown model") as caught:
         check_demo(request_of)
-
-
-def test_model_and_cluster_are_both_named_where_both_are_wrong(check_demo: Check) -> None:
-    with pytest.raises(InputError) as caught:
-        check_demo({"model": "llama9", "cluster": "2xdgx-z9"})
-    assert len(caught.value.problems) == 2
+    assert len(caught.value.problems) == len(request_of)
 
 
 def test_the_way_out_is_one_that_the_file_has_keys_for(tmp_path: Path) -> None:
     path = tmp_path / "accelerate.yaml"
-    path.write_text("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n")
+    path.write_text(SHARDED)
     assumed = {**read_assumed(["recompute=none"]), "optimizer": "adam"}
     request = replace(OPEN, assumed=assumed, seq_len=8192)
     (found,) = check_file(str(path), request).findings
@@ -200,7 +195,7 @@ def test_the_way_out_is_one_that_the_file_has_keys_for(tmp_path: Path) -> None:
 def test_what_hangs_on_an_assumption_is_no_error(tmp_path: Path) -> None:
     """Nothing recomputed does not fit, everything does, and the file leaves it to the script."""
     path = tmp_path / "accelerate.yaml"
-    path.write_text("distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n")
+    path.write_text(SHARDED)
     result = check_file(str(path), OPEN)
     (found,) = result.findings
     assert (found.rule, found.severity) == ("memory.fits", "note")

@@ -75,7 +75,6 @@ def test_a_plan_says_of_the_framework_what_the_files_beside_it_do_not(tmp_path: 
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(document))
     beside = check_folder(written, replace(REQUEST, num_gpus=16))[0].figures
     said = Software(profile="no-overlap", settings=(("overheads.fragmentation_fraction", 0.5),))
-    assert beside is not None
     assert [beside.peak_bytes] == peaks(written, replace(REQUEST, num_gpus=16, software=said))[:1]
     assert beside.peak_bytes > alone[0]
 

@@ -1,6 +1,8 @@
 """planner.toml and [tool.planner]: the nearest upwards, held to its keys."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,11 @@ global_batch = 128
 fail-on = "warning"
 ignore = ["advice", "memory.tight"]
 """
+READ = {"model": "llama3-8b", "cluster": "2xdgx-h100", "framework": "auto", "gpus": 16}
+READ |= {"seq_len": 4096, "global_batch": 128, "fail-on": "warning"}
+READ |= {"ignore": ["advice", "memory.tight"]}
+OUTER, INNER = {"planner.toml": 'model = "outer"'}, {"configs/planner.toml": 'model = "inner"'}
+SECTION = {"pyproject.toml": '[tool.planner]\nmodel = "project"\n'}
 
 
 @pytest.fixture
@@ -33,52 +40,41 @@ def problems_of(path: Path) -> list[str]:
     return [f"{one.key}: {one.message}" for one in caught.value.problems]
 
 
-def test_every_key_is_read(project: Path) -> None:
-    (project / "planner.toml").write_text(ALL)
-    settings = settings_for(project / "configs" / "a.json")
-    assert (settings.model, settings.cluster, settings.framework) == (
-        "llama3-8b",
-        "2xdgx-h100",
-        "auto",
-    )
-    assert (settings.gpus, settings.seq_len, settings.global_batch) == (16, 4096, 128)
-    assert settings.fail_on == "warning"
-    assert settings.ignore == ("advice", "memory.tight")
-
-
-def test_without_a_file_nothing_is_said(project: Path) -> None:
-    assert settings_for(Path("configs/a.json")) == Settings()
-
-
-def test_the_nearest_file_upwards_counts(project: Path) -> None:
-    (project / "planner.toml").write_text('model = "outer"')
-    (project / "configs" / "planner.toml").write_text('model = "inner"')
-    assert settings_for(Path("configs/a.json")).model == "inner"
-    assert settings_for(Path("a.json")).model == "outer"
-
-
-def test_a_file_elsewhere_falls_back_on_the_present_folder(
-    project: Path, tmp_path_factory: pytest.TempPathFactory
+@pytest.mark.parametrize(
+    ("files", "path", "read"),
+    [
+        ({"planner.toml": ALL}, "configs/a.json", READ),
+        ({}, "configs/a.json", {}),
+        # The nearest upwards
+        (OUTER | INNER, "configs/a.json", {"model": "inner"}),
+        (OUTER | INNER, "a.json", {"model": "outer"}),
+        # Elsewhere the present folder's
+        (OUTER, "/nowhere/a.json", {"model": "outer"}),
+        # A section of the project's file, but for one without it, and behind the own file
+        (SECTION, "a.json", {"model": "project"}),
+        ({"pyproject.toml": "tool = 3\n"}, "a.json", {}),
+        (
+            OUTER | {"configs/pyproject.toml": "[tool.other]\nmodel = 1\n"},
+            "configs/a.json",
+            {"model": "outer"},
+        ),
+        (OUTER | SECTION, "a.json", {"model": "outer"}),
+        # Names that no file can have are names
+        (
+            {"planner.toml": f'model = "{"m" * 5000}"\ncluster = "a\\u0000b"'},
+            f"{'f' * 5000}/a.json",
+            {"model": "m" * 5000, "cluster": "a\0b"},
+        ),
+        # Values are those of the options
+        ({"planner.toml": 'seq_len = "8k"'}, "a.json", {"seq_len": 8192}),
+    ],
+)
+def test_the_nearest_settings_are_read(
+    project: Path, files: dict[str, str], path: str, read: dict[str, Any]
 ) -> None:
-    (project / "planner.toml").write_text('model = "here"')
-    assert settings_for(tmp_path_factory.mktemp("elsewhere") / "a.json").model == "here"
-
-
-def test_a_section_of_the_projects_file_counts(project: Path) -> None:
-    (project / "pyproject.toml").write_text('[tool.planner]\nmodel = "ours"\n')
-    assert settings_for(Path("a.json")).model == "ours"
-
-
-def test_a_projects_file_without_the_section_is_passed_over(project: Path) -> None:
-    (project / "planner.toml").write_text('model = "outer"')
-    (project / "configs" / "pyproject.toml").write_text("[tool.other]\nmodel = 1\n")
-    assert settings_for(Path("configs/a.json")).model == "outer"
-
-
-def test_the_own_file_comes_before_the_projects(project: Path) -> None:
-    (project / "planner.toml").write_text('model = "own"')
-    (project / "pyproject.toml").write_text('[tool.planner]\nmodel = "project"\n')
-    assert settings_for(Path("a.json")).model == "own"
+    for name, text in files.items():
+        (project / name).write_text(text)
+    assert settings_for(Path(path)) == Settings(**read)
 
 
 def test_models_and_clusters_that_are_files_lie_beside_the_settings(project: Path) -> None:
@@ -89,24 +85,33 @@ def test_models_and_clusters_that_are_files_lie_beside_the_settings(project: Pat
     assert settings.cluster == "1xdgx-h100"
 
 
-def test_names_that_no_file_can_have_are_names(project: Path) -> None:
-    (project / "planner.toml").write_text(f'model = "{"m" * 5000}"\ncluster = "a\\u0000b"')
-    settings = settings_for(Path("f" * 5000) / "a.json")
-    assert (settings.model, settings.cluster) == ("m" * 5000, "a\0b")
-
-
-def test_every_unknown_key_and_wrong_value_is_named(project: Path) -> None:
-    (project / "planner.toml").write_text('modle = "a"\ngpus = 0\nfail-on = "never"\nignore = 3')
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "planner.toml",
+            'modle = "a"\ngpus = 0\nfail-on = "never"\nignore = 3',
+            ["gpus: ", "fail-on: ", "ignore: ", "modle: .* did you mean model\\?$"],
+        ),
+        (
+            "pyproject.toml",
+            "[tool.planner]\nseq-len = 1\n",
+            ["tool.planner.seq-len: unknown key.* did you mean seq_len"],
+        ),
+        (
+            "planner.toml",
+            'seq_len = "8k"\nglobal_batch = 0',
+            ["global_batch: must be from 1 to 1,000,000,000 sequences; given 0$"],
+        ),
+    ],
+)
+def test_every_unknown_key_and_wrong_value_is_named(
+    project: Path, name: str, text: str, said: list[str]
+) -> None:
+    (project / name).write_text(text)
     problems = problems_of(Path("a.json"))
-    assert [text.partition(":")[0] for text in problems] == ["gpus", "fail-on", "ignore", "modle"]
-    assert problems[-1].endswith("did you mean model?")
-
-
-def test_keys_of_a_projects_file_are_named_in_full(project: Path) -> None:
-    (project / "pyproject.toml").write_text("[tool.planner]\nseq-len = 1\n")
-    (problem,) = problems_of(Path("a.json"))
-    assert problem.startswith("tool.planner.seq-len: unknown key")
-    assert "did you mean seq_len" in problem
+    assert len(problems) == len(said)
+    assert all(map(re.match, said, problems)), problems
 
 
 @pytest.mark.parametrize(
@@ -123,16 +128,3 @@ def test_keys_of_a_projects_file_are_named_in_full(project: Path) -> None:
 def test_what_is_no_toml_is_an_input_error(project: Path, name: str, content: bytes) -> None:
     (project / name).write_bytes(content)
     assert problems_of(Path("a.json"))
-
-
-def test_tool_that_is_no_table_has_no_section(project: Path) -> None:
-    (project / "pyproject.toml").write_text("tool = 3\n")
-    assert settings_for(Path("a.json")) == Settings()
-
-
-def test_values_are_those_of_the_options(project: Path) -> None:
-    (project / "planner.toml").write_text('seq_len = "8k"\nglobal_batch = 0')
-    (problem,) = problems_of(Path("a.json"))
-    assert problem == "global_batch: must be from 1 to 1,000,000,000 sequences; given 0"
-    (project / "planner.toml").write_text('seq_len = "8k"')
-    assert settings_for(Path("a.json")).seq_len == 8192

@@ -1,8 +1,12 @@
 """Where repairs start: contradictions leave a whole strategy, what follows is filled in."""
 
 from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from fake_format import FORMAT, demo_text
 
 from planner.catalog.clusters import load_cluster
@@ -12,11 +16,11 @@ from planner.errors import InputError
 from planner.formats.format import SourceText
 from planner.query.from_file import Job, Request
 
-Begin = Callable[..., Start]
+CASES = yaml.safe_load(Path(__file__).with_name("repair_starts.yaml").read_text("utf-8"))
 
 
 @pytest.fixture
-def start() -> Begin:
+def start() -> Callable[..., Start]:
 
     def run(job: dict[str, int] | None = None, **changes: object) -> Start:
         source = SourceText(path="run.demo", text=demo_text(**changes))
@@ -27,47 +31,26 @@ def start() -> Begin:
     return run
 
 
-def test_a_sound_file_starts_as_it_is(start: Begin) -> None:
+def test_a_sound_file_starts_as_it_is(start: Callable[..., Start]) -> None:
     made = start()
     assert made.layout == made.completed.layout
     assert made.num_gpus == 16
 
 
-def test_degrees_that_do_not_divide_the_gpus_stay(start: Begin) -> None:
-    made = start(tp=3)
-    assert (made.layout.strategy.tp, made.num_gpus) == (3, 16)
-    assert made.completed.layout is None
+@pytest.mark.parametrize(
+    ("job", "keys", "places"),
+    [pytest.param(*row, id=claim) for claim, rows in CASES.items() for row in rows],
+)
+def test_a_repair_starts_from_what_the_file_and_the_job_say(
+    start: Callable[..., Start], job: dict[str, int], keys: dict[str, Any], places: dict[str, Any]
+) -> None:
+    made = start(job, **keys)
+    for place, value in places.items():
+        found = attrgetter(place)(made)
+        assert (list(found) if isinstance(value, list) else found) == value, place
 
 
-def test_more_stages_than_layers_stay(start: Begin) -> None:
-    made = start(pp=64)
-    assert (made.layout.strategy.pp, made.num_gpus) == (64, 16)
-    assert len(made.layout.strategy.layers_per_stage) == 1
-
-
-def test_a_batch_that_does_not_add_up_is_the_files(start: Begin) -> None:
-    made = start(steps=5)
-    strategy, job = made.layout.strategy, made.layout.context.job
-    assert (strategy.micro_batch, strategy.num_micro_batches, job.global_batch) == (1, 5, 128)
-
-
-def test_what_the_file_does_not_state_of_the_batch_follows(start: Begin) -> None:
-    assert start(micro=3, batch=100).layout.strategy.num_micro_batches == 4
-    assert start(micro=None, steps=3).layout.strategy.micro_batch == 5
-
-
-def test_the_jobs_gpus_batch_and_length_come_first(start: Begin) -> None:
-    made = start({"num_gpus": 8, "global_batch": 64, "seq_len": 4096}, gpus=16, length=8192)
-    job = made.layout.context.job
-    assert (made.num_gpus, job.global_batch, job.seq_len) == (8, 64, 4096)
-
-
-def test_repairs_use_no_more_gpus_than_there_are(start: Begin) -> None:
-    made = start(gpus=64)
-    assert (made.num_gpus, made.layout.strategy.dp) == (16, 32)
-
-
-def test_places_are_those_of_the_file(start: Begin) -> None:
+def test_places_are_those_of_the_file(start: Callable[..., Start]) -> None:
     place = start(tp=3, dp=7).layout.places.of["dp"]
     assert (place.key, place.line) == ("dp", 7)
 
@@ -83,7 +66,7 @@ def test_places_are_those_of_the_file(start: Begin) -> None:
     ],
 )
 def test_what_no_layout_mends_is_refused(
-    start: Begin, changes: dict[str, object], said: str
+    start: Callable[..., Start], changes: dict[str, object], said: str
 ) -> None:
     with pytest.raises(InputError) as error:
         start(**changes)

@@ -171,5 +171,4 @@ def test_a_repair_of_stages_keeps_the_recomputation(words: str, kept: str, tmp_p
     result = checked(tmp_path, words)
     request = Request(model="llama3-8b", cluster="3xdgx-h100")
     made = fix_file(read_source(result.path), request)
-    assert made.fixed is not None
     assert kept in made.fixed.text

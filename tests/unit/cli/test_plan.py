@@ -76,3 +76,18 @@ def test_a_link_is_followed_when_saving(tmp_path: Path) -> None:
     assert planner(*SMALL, "--save", str(link), "--force").code == 0
     assert link.is_symlink()
     assert "schema_version" in target.read_text()
+
+
+def test_a_saved_plan_finds_its_config_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
+    config = tmp_path / "my-gemma" / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
+    monkeypatch.chdir(tmp_path)
+    plan = str(tmp_path / "plan.yaml")
+    question = ("my-gemma", "1xh100-sxm", "--top", "1", "--global-batch", "8")
+    assert planner("plan", *question, "--save", plan).code == 0
+    monkeypatch.chdir("/")
+    assert planner("explain", plan).code == 0

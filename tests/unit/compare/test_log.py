@@ -160,25 +160,21 @@ def test_a_rate_without_its_sizes_is_no_time() -> None:
 
 def test_the_first_step_and_slow_ones_behind_it_are_left_out() -> None:
     found = measured(stepped(9.0, 3.0, 1.0, 1.0, 1.0, 2.0), {})
-    assert found is not None
     assert (found.left_out_s, found.steps_s) == ((9.0, 3.0), (1.0, 1.0, 1.0, 2.0))
     assert (found.iter_time_s, found.mean_s) == (1.0, 1.25)
 
 
 def test_a_log_from_the_middle_of_a_run_keeps_its_first_line() -> None:
     found = measured(stepped(3.0, 1.0, 1.0, first=71), {})
-    assert found is not None
     assert found.left_out_s == ()
 
 
 def test_one_step_is_taken_as_it_is() -> None:
     found = measured(stepped(3.0), {})
-    assert found is not None
     assert (found.iter_time_s, found.spread) == (3.0, 0.0)
 
 
 def test_no_more_than_half_of_a_run_is_left_out() -> None:
     found = measured(stepped(9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0), {})
-    assert found is not None
     assert len(found.left_out_s) == 3
     assert found.spread == pytest.approx(0.0)

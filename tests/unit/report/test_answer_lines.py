@@ -36,7 +36,6 @@ def shipped() -> Answer:
 
 def test_the_recipe_stands_below_the_rows(shipped: Answer) -> None:
     found = placed(shipped)
-    assert found is not None
     assert found.recipe == find_recipe("llama3_8b_pretrain_8gpu_h100_bf16")
     lines = printed(shipped).splitlines()
     rows = next(n for n, text in enumerate(lines) if text.startswith("Best layouts on 8 GPUs"))
@@ -47,7 +46,6 @@ def test_the_recipe_stands_below_the_rows(shipped: Answer) -> None:
 def test_json_has_the_recipe(shipped: Answer) -> None:
     document, found = plan_document(shipped, beside_document(shipped)), placed(shipped)
     assert found is not None
-    assert document.recipe is not None
     assert document.recipe == recipe_row(found)
     assert document.recipe.iter_time_s is not None
     assert document.recipe.slower_fraction == pytest.approx(

@@ -80,7 +80,5 @@ def test_offloaded_activations_have_formulas_of_their_own() -> None:
     time, memory = (
         item_of(name) for name in ("time.offload.activations", "memory.transient.offload_buffers")
     )
-    assert time is not None
-    assert memory is not None
     assert "offloaded" in formula_of(time.functions[0]).lower()
     assert "two layers' activations" in formula_of(memory.functions[0])

@@ -55,7 +55,6 @@ def test_what_is_not_published_or_modelled_is_skipped_with_a_reason(
 
 def test_memory_units(records: dict[str, Record]) -> None:
     bloom = next(r for r in records.values() if r.memory and r.memory.nvidia_smi_gb)
-    assert bloom.memory is not None
     assert measured_figures(bloom).nvidia_smi_gib == bloom.memory.nvidia_smi_gb
     titan = measured_figures(records["torchtitan-llama3.1-8b-32h200-fp8"])
     assert titan.reserved_gib == 47.96
