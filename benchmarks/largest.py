@@ -104,6 +104,7 @@ def measured(line: str) -> tuple[tuple[str, ...], int, str]:
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd=ROOT,
+            env={**os.environ, "PLANNER_CACHE": "off"},
         )
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - start

@@ -7,6 +7,7 @@ Run: python benchmarks/search.py [--quick]
 """
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -50,7 +51,8 @@ for context in contexts:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", MEASURED, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PLANNER_CACHE": "off"}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
 
 
 def timed(*arguments: str) -> tuple[float, str, str]:

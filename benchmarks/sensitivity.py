@@ -4,6 +4,7 @@
 disagrees and how long a question takes.
 """
 
+import os
 import random
 import sys
 import tempfile
@@ -45,6 +46,7 @@ def agrees(draw: random.Random, folder: Path) -> tuple[bool, str]:
 
 
 def main() -> None:
+    os.environ["PLANNER_CACHE"] = "off"
     """Ask, and print."""
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     draw, started, agreed = random.Random(3), time.perf_counter(), 0

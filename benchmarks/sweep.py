@@ -64,7 +64,7 @@ def run(name: str, folder: Path) -> tuple[float, str, int]:
     out = folder / f"{name}.jsonl"
     words = ("sweep", str(folder / "sweep.yaml"), "-o", str(out), *EXECUTORS[name])
     started, killed = time.monotonic(), 0
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {**os.environ, "PLANNER_CACHE": "off", "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, "-m", "planner.cli.app", *words]
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         while process.poll() is None:

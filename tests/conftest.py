@@ -1,5 +1,6 @@
 """Order and marks of tests, settings of drawn inputs, formats that stand in for real ones."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -15,6 +16,8 @@ from planner.formats.format import Format
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy, StrategyColumns
+
+os.environ["PLANNER_CACHE"] = "off"
 
 settings.register_profile(
     "untimed",

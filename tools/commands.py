@@ -27,7 +27,9 @@ def run_on(
     """Run a planner command of these words with the two as standard output and error: exit code."""
     with (
         mock.patch.object(sys, "argv", words),
-        mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS), **environment}),
+        mock.patch.dict(
+            os.environ, {"COLUMNS": str(COLUMNS), "PLANNER_CACHE": "off", **environment}
+        ),
         contextlib.redirect_stdout(screen),
         contextlib.redirect_stderr(errors),
     ):

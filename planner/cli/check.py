@@ -11,7 +11,8 @@ import typer
 
 from planner.cli import options
 from planner.cli.output import fail, say
-from planner.report.files import check_replaceable, check_writable, write_atomically
+from planner.documents.file import write_atomically
+from planner.report.files import check_replaceable, check_writable
 
 if TYPE_CHECKING:
     from planner.check.fix import FixedFile

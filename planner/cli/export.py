@@ -10,10 +10,11 @@ import typer
 
 from planner.cli import options
 from planner.cli.output import say
+from planner.documents.file import write_atomically
 from planner.errors import InputError, NothingFitsError
 from planner.query.query import Query
 from planner.report.document import Shown
-from planner.report.files import check_folder, check_writable, write_atomically, write_folder
+from planner.report.files import check_folder, check_writable, write_folder
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,11 +12,11 @@ import typer
 
 from planner.cli import options
 from planner.cli.output import fail, say
-from planner.documents.file import read_text
+from planner.documents.file import read_text, write_atomically
 from planner.errors import InputError, PlannerError
 from planner.limits import MAX_LOG_BYTES
 from planner.notes import Problems
-from planner.report.files import check_writable, check_yaml, write_atomically
+from planner.report.files import check_writable, check_yaml
 
 if TYPE_CHECKING:
     from planner.calibrate.fit import Base

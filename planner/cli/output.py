@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from planner.documents.file import write_atomically
 from planner.errors import InputError
 from planner.limits import printable
-from planner.report.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console

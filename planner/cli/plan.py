@@ -13,11 +13,12 @@ import typer
 from planner.catalog import EXAMPLE_NODE
 from planner.cli import options
 from planner.cli.output import fail, say
+from planner.documents.file import write_atomically
 from planner.errors import NothingFitsError, did_you_mean
 from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES
 from planner.query.query import Query
-from planner.report.files import check_targets, check_writable, write_atomically
+from planner.report.files import check_targets, check_writable
 
 if TYPE_CHECKING:
     from planner.answers.base import Answer

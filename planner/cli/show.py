@@ -14,10 +14,11 @@ from planner.catalog import EXAMPLE_ACCELERATOR
 from planner.catalog.observe import ask_host, read_source
 from planner.cli import options
 from planner.cli.output import fail, say
+from planner.documents.file import write_atomically
 from planner.notes import Problems
 from planner.report import document
 from planner.report.document import Shown
-from planner.report.files import check_yaml, write_atomically
+from planner.report.files import check_yaml
 from planner.report.table import ON_SCREEN
 
 app = typer.Typer(no_args_is_help=True, **options.PROGRAM)

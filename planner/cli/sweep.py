@@ -12,9 +12,10 @@ import typer
 
 from planner.cli import options
 from planner.cli.output import fail, say
+from planner.documents.file import write_atomically
 from planner.errors import InputError
 from planner.report.document import Shown
-from planner.report.files import check_writable, write_atomically
+from planner.report.files import check_writable
 
 if TYPE_CHECKING:
     from planner.search.search import Progress

@@ -1,7 +1,9 @@
-"""Reads a file as text: bounded, regular, UTF-8, or one error with its line."""
+"""Reads a file as text: bounded, regular, UTF-8, or one error with its line; writes one whole."""
 
 import os
 import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -10,6 +12,8 @@ from planner.limits import MAX_FILE_BYTES
 
 # Among changes of a document, in the place of a value: the key goes.
 REMOVED: Final = object()
+# Of the system, of links that lead in a circle, of a NUL or what is no UTF-8 in a path.
+WRITE_ERRORS = (OSError, RuntimeError, ValueError)
 
 
 def is_file(path: Path | str) -> bool:
@@ -76,6 +80,33 @@ def _bytes_of(path: Path | str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise OSError(f"{status.st_size:,} bytes are too many; allowed are {max_bytes:,}")
     return data
+
+
+def write_atomically(
+    path: Path, content: str | bytes, *, option: str = "--save", like: Path | None = None
+) -> None:
+    """Write to a temporary file beside ``path``, then rename it into place; links are followed.
+
+    With permissions, and as far as allowed the owner, of the file that it is to be ``like``.
+    """
+    temporary = None
+    try:
+        path = path.resolve()
+        data = content.encode() if isinstance(content, str) else content
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".planner-")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        status = like.stat() if like else None
+        if status is not None:
+            with suppress(PermissionError):
+                os.chown(temporary, status.st_uid, status.st_gid)
+        Path(temporary).chmod(stat.S_IMODE(status.st_mode) if status else 0o644)
+        Path(temporary).replace(path)
+    except WRITE_ERRORS as error:
+        raise InputError.single(str(path), option, f"cannot be written: {error}") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def _line(data: bytes, position: int) -> str:

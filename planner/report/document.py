@@ -290,8 +290,9 @@ class Planned(Shown):
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the best plan to a file, as ``--save``; InputError where it is there already."""
+        from planner.documents.file import write_atomically
         from planner.report.emitted import PlanText
-        from planner.report.files import check_writable, write_atomically
+        from planner.report.files import check_writable
 
         target = Path(path)
         check_writable(target, force=force)
@@ -316,10 +317,11 @@ class Planned(Shown):
 
     def report(self, path: str | Path, *, launcher: str = "torchrun", force: bool = False) -> Path:
         """Write the best plan as one HTML page, as ``planner export``; InputError as ``save``."""
+        from planner.documents.file import write_atomically
         from planner.formats.registry import load_format
         from planner.launchers import load_launcher
         from planner.report.emitted import PlanText
-        from planner.report.files import check_writable, write_atomically
+        from planner.report.files import check_writable
         from planner.report.page import page_of, render_page
 
         target, best = Path(path), self.best

@@ -8,17 +8,15 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from planner.documents.file import WRITE_ERRORS
 from planner.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from planner.formats.format import OutputFile
 
-# Of the system, of links that lead in a circle, of a NUL or what is no UTF-8 in a path.
-WRITE_ERRORS = (OSError, RuntimeError, ValueError)
 OPTION = "--out"  # that names a folder
 
 
@@ -63,33 +61,6 @@ def check_replaceable(path: Path, *, option: str) -> None:
     if status.st_nlink > 1:
         message = f"has {status.st_nlink} names (hard links), of which replacing it changes one"
         raise InputError.single(str(path), option, f"{message}; write beside it with --out")
-
-
-def write_atomically(
-    path: Path, content: str | bytes, *, option: str = "--save", like: Path | None = None
-) -> None:
-    """Write to a temporary file beside ``path``, then rename it into place; links are followed.
-
-    With permissions, and as far as allowed the owner, of the file that it is to be ``like``.
-    """
-    temporary = None
-    try:
-        path = path.resolve()
-        data = content.encode() if isinstance(content, str) else content
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".planner-")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        status = like.stat() if like else None
-        if status is not None:
-            with suppress(PermissionError):
-                os.chown(temporary, status.st_uid, status.st_gid)
-        Path(temporary).chmod(stat.S_IMODE(status.st_mode) if status else 0o644)
-        Path(temporary).replace(path)
-    except WRITE_ERRORS as error:
-        raise InputError.single(str(path), option, f"cannot be written: {error}") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
 
 
 def check_folder(folder: Path) -> None:

@@ -210,9 +210,10 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[Part]:
     if others := dropped[6:]:
         rest = sum(count for _, count in others)
         listed.append(f"{len(others)} other rules {rest:,}")
+    is_before = ", remembered" if all(result.is_remembered for result in searches) else ""
     line = (
         f"Searched {sum(r.num_configurations for r in searches):,} configurations in "
-        f"{answer.seconds:.2f} s; dropped: {', '.join(listed) or 'none'}; "
+        f"{answer.seconds:.2f} s{is_before}; dropped: {', '.join(listed) or 'none'}; "
         f"{sum(r.num_priced for r in searches):,} strategies priced; "
         f"{_proof(answer, 'proved optimal under the model')}."
     )

@@ -65,6 +65,7 @@ class SearchResult:
     dropped: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     is_complete: bool = True  # no limit of time or work struck
+    is_remembered: bool = False  # found by an earlier search, which took the seconds
 
     @property
     def proved_optimal(self) -> bool:

@@ -1,16 +1,22 @@
-"""Plans inside the margin appear only where nothing else fits, and say so."""
+"""Plans inside the margin appear only where nothing else fits; what was found is remembered."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from planner.answers import whatif
 from planner.answers.base import Answer
 from planner.answers.plan import answer, answered, respecting_margin
 from planner.cost.context import Context
 from planner.query.query import Query
 from planner.query.resolve import resolve
+from planner.search.ranking.goals import Goal
 from planner.search.search import headroom_gib, search, with_headroom
+from planner.search.space.narrow import narrowing_of
+from planner.search.space.space import EVERYTHING
 from planner.units import GIB
 
 MARGIN = 0.4
@@ -102,3 +108,83 @@ def test_no_search_with_less_memory_beats_the_frontier_of_headroom(gib: int) -> 
         if headroom_gib(context, plan.estimate.memory.peak_bytes) >= gib
     ]
     assert min(enough) <= best.iteration_s * (1.0 + 1e-9)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of what was found before; whatever is found is worth keeping."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PLANNER_CACHE")
+    monkeypatch.setattr(whatif, "WORTH_KEEPING_S", 0.0)
+    return tmp_path / "planner"
+
+
+def test_the_same_question_again_has_the_same_result_without_a_search(
+    kept: Path, context_of: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = replace(context_of(), ranking="simplicity")
+    ask: Any = {"narrowing": EVERYTHING, "top": 3, "with_ladder": True}
+    found = whatif.remembered(context, **ask)
+    monkeypatch.setattr(whatif, "search", None)
+    assert whatif.remembered(context, **ask) == replace(found, is_remembered=True)
+    assert len(list(kept.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda context: {"context": replace(context, model=replace(context.model, num_layers=3))},
+        lambda context: {"context": context.with_job(seq_len=512)},
+        lambda context: {"context": context.with_node(host_memory_bytes=GIB)},
+        lambda context: {"context": replace(context, margin_fraction=0.01)},
+        lambda _: {"narrowing": narrowing_of(["--where tp<=2"])},
+        lambda _: {"narrowing": narrowing_of(["--allow cross-domain-tp"])},
+        lambda _: {"goal": Goal(longest_s=lambda gpus: 1e3 / gpus)},
+        lambda _: {"goal": Goal(order="gpu_seconds")},
+        lambda _: {"top": 2},
+    ],
+)
+def test_another_question_is_searched(
+    kept: Path,
+    context_of: Callable[..., Context],
+    changed: Callable[[Context], dict[str, Any]],
+) -> None:
+    asked: dict[str, Any] = {"context": context_of(), "narrowing": EVERYTHING, "top": 1}
+    whatif.remembered(**asked)
+    assert not whatif.remembered(**asked | changed(asked["context"])).is_remembered
+    assert len(list(kept.iterdir())) == 2
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"{}", b"\xff\x00", "half", "other"])
+def test_what_is_not_as_it_was_written_is_searched_anew(
+    kept: Path, context_of: Callable[..., Context], spoilt: bytes | str
+) -> None:
+    found = whatif.remembered(context_of(), narrowing=EVERYTHING)
+    (entry,) = kept.iterdir()
+    whole = entry.read_bytes()
+    changed = {"half": whole[: len(whole) // 2], "other": whole.replace(b"0", b"1")}
+    entry.write_bytes(spoilt if isinstance(spoilt, bytes) else changed[spoilt])
+    again = whatif.remembered(context_of(), narrowing=EVERYTHING)
+    assert replace(again, seconds=found.seconds) == found
+    assert whatif.remembered(context_of(), narrowing=EVERYTHING).is_remembered
+
+
+def test_nothing_is_kept_where_it_cannot_be_or_is_not_wanted(
+    kept: Path, context_of: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.write_text("no folder")
+    assert whatif.remembered(context_of(), narrowing=EVERYTHING).plans
+    kept.unlink()
+    monkeypatch.setenv("PLANNER_CACHE", "off")
+    assert whatif.remembered(context_of(), narrowing=EVERYTHING).plans
+    assert not kept.exists()
+
+
+def test_the_oldest_goes_where_there_is_no_more_room(
+    kept: Path, context_of: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whatif, "MOST_KEPT", 2)
+    for seq_len in (256, 512, 1024):
+        whatif.remembered(context_of(seq_len=seq_len), narrowing=EVERYTHING)
+    assert len(list(kept.iterdir())) == 2
+    assert not whatif.remembered(context_of(seq_len=256), narrowing=EVERYTHING).is_remembered
