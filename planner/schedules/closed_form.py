@@ -134,12 +134,6 @@ def gpipe_in_flight(num_micro_batches: Array) -> Array:
     return num_micro_batches * 1.0
 
 
-def gpipe_order(device: int, num_micro_batches: int) -> Order:
-    """Return a device's order: F of all micro-batches, then their backwards, oldest first."""
-    work = [(device, number) for number in range(num_micro_batches)]
-    return alternating(work, work, num_warmup=num_micro_batches)
-
-
 def one_f_one_b_makespan_s(
     slowest_s: Array, sum_s: Array, num_micro_batches: Array, vpp: Array | int = 1
 ) -> Array:

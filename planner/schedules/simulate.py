@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.schedules import dualpipe, zero_bubble
-from planner.schedules.closed_form import Operation, Order, Slot, gpipe_order, interleaved_order
+from planner.schedules.closed_form import Operation, Order, Slot, alternating, interleaved_order
 from planner.spec.strategy import V_SHAPED
 
 
@@ -19,7 +19,9 @@ def _order(schedule: str, device: int, p: int, m: int, vpp: int) -> Order:
         case "1f1b":
             return interleaved_order(device, p, m, vpp, ahead=2 if vpp > 1 else 1)
         case "gpipe":
-            return gpipe_order(device, m)
+            # All forwards, then their backwards, oldest first.
+            work = [(device, number) for number in range(m)]
+            return alternating(work, work, num_warmup=m)
         case "zb-h1" | "zb-interleaved" | "zb-h2":
             # k (p - 1 - i) + (v - 1) p forwards, then F and B in turn, W behind the backward of
             # k · i later.

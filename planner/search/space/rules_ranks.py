@@ -44,11 +44,12 @@ def whole_nodes(context: Context, columns: Columns) -> Clauses:
 ep_supported = supported("ep", "expert parallelism")
 
 
-def _experts(context: Context) -> str:
-    return f"{{model.name}} has {'{moe.num_experts}' if context.model.moe else 0} experts"
-
-
-@rule("ep", allowed=_experts)
+@rule(
+    "ep",
+    allowed=lambda context: (
+        f"{{model.name}} has {'{moe.num_experts}' if context.model.moe else 0} experts"
+    ),
+)
 def ep_divides_experts(context: Context, columns: Columns) -> Clauses:
     """Experts are split evenly over expert-parallel ranks."""
     if context.model.moe is None:

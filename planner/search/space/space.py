@@ -230,15 +230,11 @@ def crossed(columns: Columns, name: str, values: Sequence[int]) -> Crossed:
 
 def chosen(columns: Columns, name: str, choices: Sequence[Array]) -> Columns:
     """The rows so far, each with its own choices of one more dimension, none of them twice."""
-    num_rows = len(choices[0])
-    product = {key: np.tile(column, len(choices)) for key, column in columns.items()}
-    product[name] = np.concatenate(choices)
-    is_new = np.ones(len(product[name]), dtype=bool)
+    grid = np.stack(choices, axis=1)
+    is_new = np.ones(grid.shape, dtype=bool)
     for later in range(1, len(choices)):
-        same = [choices[later] == earlier for earlier in choices[:later]]
-        is_new[later * num_rows : (later + 1) * num_rows] = ~np.any(same, axis=0)
-    order = np.arange(len(is_new)).reshape(len(choices), num_rows).T.ravel()
-    return take(product, order[is_new[order]])
+        is_new[:, later] = (grid[:, :later] != grid[:, [later]]).all(axis=1)
+    return {**take(columns, np.nonzero(is_new)[0]), name: grid[is_new]}
 
 
 def take(columns: Columns, index: Rows) -> Columns:

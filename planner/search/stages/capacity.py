@@ -4,7 +4,7 @@ Matrices are strategies x stages. The rows of a call may differ in pipeline degr
 a row's own hold no layers.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -32,13 +32,6 @@ class Limits(Rowed):
     max_host_layers: Array
     fewest: Array
     most: Array  # Layers the stage may have at all
-
-    def of_one(self, position: int, num_stages: int) -> "Limits":
-        """Return the limits of one strategy, its own stages only."""
-        row = slice(position, position + 1)
-        stages = slice(num_stages)
-        names = [field.name for field in fields(self)]
-        return Limits(**{name: getattr(self, name)[..., row, stages] for name in names})
 
 
 def stage_limits(model: StageModel, num_stages: int) -> Limits:

@@ -6,7 +6,7 @@ least total of all passes the best split found. Mostly the first pair is the ans
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,65 +61,47 @@ def partition_layers(
         return None
     if pipeline.seconds(slowest_s[0], least_work_s, tails_s[0]) > limit_s:
         return None
-    sweep = _Sweep(table, PartitionDP(table, num_layers), pipeline, tails_s.tolist(), deadline)
-    return sweep.run(slowest_s.tolist(), least_work_s)
+    return _swept(table, num_layers, pipeline, slowest_s, tails_s[0], least_work_s, deadline)
 
 
-class _Sweep:
-    """Runs up the slowest stage and the longest tail, keeping the best split."""
+def _swept(
+    table: StageTable,
+    num_layers: int,
+    pipeline: Pipeline,
+    slowest_s: Array,
+    least_tail_s: float,
+    least_s: float,
+    deadline: float,
+) -> Partition | None:
+    """Run up the slowest stage and the longest tail, keeping the best split."""
+    programme, possible = PartitionDP(table, num_layers), np.isfinite(table.seconds)
+    best: Partition | None = None
+    is_exact, tried = False, 0
 
-    def __init__(
-        self,
-        table: StageTable,
-        programme: "PartitionDP",
-        pipeline: Pipeline,
-        tails_s: list[float],
-        deadline: float,
-    ) -> None:
-        self.table, self.programme, self.deadline = table, programme, deadline
-        self.pipeline, self.tails_s = pipeline, tails_s
-        self.possible = np.isfinite(table.seconds)
-        self.best: Partition | None = None
-        self.left = MOST_PROGRAMMES
+    def is_beaten(slowest: float, tail: float) -> bool:
+        return best is not None and pipeline.seconds(slowest, least_s, tail) >= best.seconds
 
-    def run(self, slowest_s: list[float], least_work_s: float) -> Partition | None:
-        """The best split; proved where every other pair of limits was tried or is too slow."""
-        least_s, is_exact = least_work_s, False
-        for slowest in slowest_s:
-            if self.best and not is_exact and not self._is_beaten(slowest, least_s):
-                least_s, is_exact = self.programme.least_total(self.possible)[0], True
-            if self._is_beaten(slowest, least_s):
+    for slowest in slowest_s.tolist():
+        if best and not is_exact and not is_beaten(slowest, least_tail_s):
+            least_s, is_exact = programme.least_total(possible)[0], True
+        if is_beaten(slowest, least_tail_s):
+            break
+        fast = possible & (table.seconds <= slowest)
+        for tail in _ascending(table, num_layers, table.tail_s, fast).tolist():
+            if is_beaten(slowest, tail):
                 break
-            if not self._try(slowest, least_s):
-                return self.best or Partition(columns=None, seconds=np.inf, is_optimal=False)
-        best = self.best
-        return best and Partition(columns=best.columns, seconds=best.seconds, is_optimal=True)
-
-    def _is_beaten(self, slowest_s: float, total_s: float, tail_s: float | None = None) -> bool:
-        if self.best is None:
-            return False
-        tail_s = self.tails_s[0] if tail_s is None else tail_s
-        return self.pipeline.seconds(slowest_s, total_s, tail_s) >= self.best.seconds
-
-    def _try(self, slowest_s: float, least_s: float) -> bool:
-        """Try all tails under one slowest stage; False when the sweep may go no further."""
-        fast = self.possible & (self.table.seconds <= slowest_s)
-        tails = _ascending(self.table, self.programme.num_layers, self.table.tail_s, fast)
-        rounding = 1e-12  # relative, of sums of stage times
-        for tail in tails.tolist():
-            if self._is_beaten(slowest_s, least_s, tail):
-                return True
-            has_tried = self.left < MOST_PROGRAMMES
-            if (self.best and not self.left) or (has_tried and time.monotonic() > self.deadline):
-                return False
-            self.left = max(self.left - 1, 0)
-            total_s, columns = self.programme.least_total(fast & (self.table.tail_s <= tail))
-            seconds = self.pipeline.seconds(slowest_s, total_s, tail)
-            if columns is not None and (self.best is None or seconds < self.best.seconds):
-                self.best = Partition(columns=columns, seconds=seconds, is_optimal=False)
-            if total_s <= least_s * (1.0 + rounding):
-                return True
-        return True
+            if (best and tried >= MOST_PROGRAMMES) or (tried and time.monotonic() > deadline):
+                return best or Partition(columns=None, seconds=np.inf, is_optimal=False)
+            tried += 1
+            total_s, columns = programme.least_total(fast & (table.tail_s <= tail))
+            seconds = pipeline.seconds(slowest, total_s, tail)
+            if columns is not None and (best is None or seconds < best.seconds):
+                best = Partition(columns=columns, seconds=seconds, is_optimal=False)
+            # 1e-12: relative rounding of sums of stage times.
+            if total_s <= least_s * (1.0 + 1e-12):
+                break
+    # Every other pair of limits was tried or is too slow.
+    return best and replace(best, is_optimal=True)
 
 
 def _ascending(table: StageTable, num_layers: int, by: Array, possible: Mask) -> Array:

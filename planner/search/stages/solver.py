@@ -139,8 +139,11 @@ class StageCandidate:
 
     def solve(self, below_s: float = np.inf, deadline: float = np.inf) -> Split | None:
         """The best split of this row under this variant, as ``solve_split`` gives it."""
-        model = self.models.take(slice(self.place, self.place + 1))
-        limits = self.limits.of_one(self.place, int(model.strategy.pp[0]))
+        row = slice(self.place, self.place + 1)
+        model = self.models.take(row)
+        stages = slice(int(model.strategy.pp[0]))
+        own = {name: limit[..., row, stages] for name, limit in vars(self.limits).items()}
+        limits = Limits(**own)
         split = solve_split(model, below_s=below_s, deadline=deadline, limits=limits)
         return split and self.variant.completed(
             replace(split, weight=self.weight), int(model.strategy.vpp[0])

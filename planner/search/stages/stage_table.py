@@ -16,7 +16,7 @@ from planner.cost.context import Rowed
 from planner.cost.stage import SELECTIVE, StageModel
 from planner.search.stages.capacity import ROUNDING, Limits, stage_limits
 from planner.spec.strategy import POLICIES
-from planner.units import Array, Index
+from planner.units import Array, Index, Mask
 
 # Looked at together: 200 MiB.
 MOST_CELLS = 2**20
@@ -138,11 +138,13 @@ def stage_table(
     fewest = np.maximum(limits.fewest[0], model.num_layers - others)
     numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
     # As few selective layers as fit follow from the counts of the other policies.
-    free = tuple(saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model)))
+    free = tuple(
+        saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model).tolist())
+    )
     ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
     cells, is_whole = _in_parts(partial(_linear_cells, model, limits), ranges, deadline)
     if model.num_leading:
-        free = tuple(_offers(model, policy) for policy in range(len(POLICIES)))
+        free = tuple(_saves(model, leading=True).tolist())
         most = np.where(np.arange(num_stages) == 0, most, -1.0)
         ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
         first, is_first_whole = _in_parts(partial(_all_cells, model), ranges, deadline)
@@ -151,14 +153,13 @@ def stage_table(
     return _best(model, cells, numbers, num_stages, is_whole=is_whole)
 
 
-def _offers(model: StageModel, policy: int) -> bool:
-    """Some layer keeps less under the policy; it may be a leading one only."""
-    kept = model.policies.saved_bytes[policy, 0]
-    lead = model.policies.lead_saved_bytes[policy, 0]
-    keeps_less = kept < model.saved_bytes[0]
-    if model.num_leading:
-        keeps_less |= kept + lead < model.saved_bytes[0] + model.lead_saved_bytes[0]
-    return bool(keeps_less)
+def _saves(model: StageModel, *, leading: bool = False) -> Mask:
+    """Policies under which some layer keeps less; where ``leading``, maybe a leading one only."""
+    kept, none = model.policies.saved_bytes, model.saved_bytes
+    saves = kept < none
+    if leading:
+        saves |= kept + model.policies.lead_saved_bytes < none + model.lead_saved_bytes
+    return np.asarray(saves[:, 0])
 
 
 def _in_parts(
@@ -171,11 +172,6 @@ def _in_parts(
             return found, False
         found = _joined(found, _fastest(find(ranges, part)))
     return found, ranges.parts[-1].step == 1
-
-
-def _saves(model: StageModel) -> list[bool]:
-    saves: list[bool] = (model.policies.saved_bytes[:, 0] < model.saved_bytes[0]).tolist()
-    return saves
 
 
 def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part) -> _Cells:
