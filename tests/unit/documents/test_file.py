@@ -12,6 +12,7 @@ from planner.limits import MAX_FILE_BYTES
 
 
 def problem_of(path: Path | str) -> tuple[str, str]:
+    """Key and message of the only problem."""
     with pytest.raises(InputError) as caught:
         read_source(path)
     (problem,) = caught.value.problems
@@ -22,14 +23,10 @@ def problem_of(path: Path | str) -> tuple[str, str]:
 def test_text_is_kept_as_it_is_but_for_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"\xef\xbb\xbf{\r\n \xc3\xa9}\n")
-    source = read_source(path)
-    assert (source.path, source.text) == (str(path), "{\r\n é}\n")
-
-
-def test_a_link_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("x")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    assert read_source(tmp_path / "b").text == "x"
+    (tmp_path / "link").symlink_to(path)
+    for each in (path, tmp_path / "link"):
+        source = read_source(each)
+        assert (source.path, source.text) == (str(each), "{\r\n é}\n")
 
 
 @pytest.mark.parametrize(

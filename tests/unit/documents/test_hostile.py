@@ -1,12 +1,12 @@
-"""No file takes long or much memory to refuse; each refusal names its place."""
+"""What is malformed, huge, endless or ambiguous is refused, at once, with its place."""
 
 import time
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from planner.catalog.hf.reader import read_config
 from planner.documents.tree import load_json, load_yaml
 from planner.errors import InputError
 from planner.limits import MAX_DEPTH, MAX_DIGITS, MAX_FILE_BYTES, MAX_VALUES
@@ -21,13 +21,12 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(
 MERGES = "m: &m {}\nl: &l [" + "*m, " * 9000 + "*m]\n" + "a: {<<: *l}\n" * 9000
 CHAIN = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 2000))
 REPEATED = "".join(f"k{i}: 1\n" for i in range(9000)) * 2
+DEEPER = f"nested deeper than {MAX_DEPTH}"
+TWICE = "line 9001: key 'k0' is given twice"
 TEXTS = {
     "yaml": {
-        "deep lists": (
-            "a:\n  " + "[" * (MAX_FILE_BYTES - 20),
-            f"line 2: nested deeper than {MAX_DEPTH}",
-        ),
-        "deep mappings": ("{a: " * 60_000, f"line 1: nested deeper than {MAX_DEPTH}"),
+        "deep lists": ("a:\n  " + "[" * (MAX_FILE_BYTES - 20), f"line 2: {DEEPER}"),
+        "deep mappings": ("{a: " * 60_000, f"line 1: {DEEPER}"),
         "number": (f"a: 1\nb: {DIGITS}\n", "line 2: a number of 302 digits"),
         "many numbers": (f"a: {'9' * 200_000}\n", "line 1: a number of 200,000 digits"),
         "hexadecimal": (f"a: 0x{'f' * 299}\n", "line 1: a number of 301 digits"),
@@ -36,38 +35,38 @@ TEXTS = {
         "merges": (MERGES, "aliases written out"),
         "merges in a chain": (CHAIN, "nested deeper"),
         "itself": ("a: &a [*a]", "line 1: refers to itself through an alias"),
-        "repeated": (REPEATED, "line 9001: key 'k0' is given twice"),
+        "repeated": (REPEATED, TWICE),
         "not closed": ("a: [\n" + "1,\n" * 40_000, "not YAML"),
         "quoted": ("a: '" + "x\n\n" * 80_000, "not YAML"),
+        "list": ("a: [1", "not YAML"),
+        "documents": ("a: 1\n---\nb: 2\n", "second document"),
+        "object": ("a: !!python/object/apply:os.system [ls]", "asks for an object"),
+        "name": ("a: !!python/name:os.system", "cannot be read"),
+        "date": ("a: 2001-99-99", "cannot be read"),
+        "bell": ("a: \x07\n", "not YAML"),
+        "key": ("{[1]: 2}", "as key"),
+        "alias": ("a: *a", "stands for nothing"),
+        "merge": ("a: 1\n<<: 3\n", "merge key takes"),
+        "line": ("a: 1\nb: 2\n  c: [\n", "line 3: "),
     },
     "json": {
-        "deep lists": (
-            "\n" + "[" * (MAX_FILE_BYTES - 1),
-            "line 2: not JSON: nested deeper",
-        ),
-        "deep objects": ('{"a":' * 50_000, f"nested deeper than {MAX_DEPTH}"),
+        "deep lists": ("\n" + "[" * (MAX_FILE_BYTES - 1), "line 2: not JSON: nested deeper"),
+        "deep objects": ('{"a":' * 50_000, DEEPER),
         "number": (f'{{\n"a": {DIGITS}}}', "line 2: not JSON: a number of 302 digits"),
         "fraction": (f'{{"a": 0.{DIGITS}}}', "line 1: not JSON: a number of 304 digits"),
         "values": ("[" + "1," * 60_000 + "1]", f"more than {MAX_VALUES:,} values"),
-        "repeated": (
-            "{" + ",\n".join(f'"k{i % 9000}": 1' for i in range(18_000)) + "}",
-            "line 9001: key 'k0' is given twice",
-        ),
+        "repeated": ("{" + ",\n".join(f'"k{i % 9000}": 1' for i in range(18_000)) + "}", TWICE),
         "not closed": ("[" + "1,\n" * 40_000, "not JSON"),
         "spaces": (" " * 200_000 + "!", "not JSON"),
+        "nothing": ("", "line 1: not JSON"),
+        "torn": ('{\n"a": 1,\n"b', "line 3: not JSON"),
+        "inner": ('{"b": {"a": 1, "a": 1}}', "line 1: key 'a' is given twice in one object"),
+        "list": ("[1, 2]", "line 1: must be an object of keys, is a list"),
+        "surrogate": ('{"a": "\\ud800"}', "line 1: not JSON: a string has no end"),
+        "documents": ("{}\n{}", "line 2: not JSON: one value is allowed"),
+        "null": ("null", "line 1: must be an object of keys, is a NoneType"),
     },
 }
-
-
-def refusal(read: Callable[[Path], object], path: Path) -> str:
-    """The first problem of a file, found in time."""
-    start = time.process_time()
-    with pytest.raises(InputError) as caught:
-        read(path)
-    assert time.process_time() - start < MAX_SECONDS
-    problem = caught.value.problems[0]
-    assert problem.where == str(path)
-    return f"{problem.key}: {problem.message}"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,13 @@ def test_a_hostile_text_is_refused_with_its_line_at_once(
     path = tmp_path / f"file.{kind}"
     path.write_text(text)
     assert path.stat().st_size <= MAX_FILE_BYTES
-    assert said in refusal(READERS[kind], path)
+    start = time.process_time()
+    with pytest.raises(InputError) as caught:
+        READERS[kind](path)
+    assert time.process_time() - start < MAX_SECONDS
+    problem = caught.value.problems[0]
+    assert problem.where == str(path)
+    assert said in f"{problem.key}: {problem.message}"
 
 
 @pytest.mark.parametrize("name", ["bomb", "deep lists"])
@@ -93,3 +98,22 @@ def test_memory_does_not_grow(tmp_path: Path, name: str) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < MAX_MEMORY
+
+
+def test_nesting_is_accepted_up_to_the_limit(tmp_path: Path) -> None:
+    inner = "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)
+    (tmp_path / "config.json").write_text(f'{{"a": {inner}}}')
+    assert load_json(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf")]
+)
+def test_what_python_writes_for_no_number_is_read(tmp_path: Path, word: str, value: str) -> None:
+    (tmp_path / "config.json").write_text(f'{{"a": {word}}}')
+    assert repr(load_json(tmp_path / "config.json")["a"]) == value
+
+
+def test_folder_without_a_config_says_what_it_misses(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"the folder {tmp_path} holds no config.json"):
+        read_config(tmp_path)

@@ -62,12 +62,9 @@ def test_what_is_wrong_is_told_once_with_what_is_allowed(
     assert wrong.value == value
 
 
-def test_all_is_told_at_once() -> None:
+def test_all_is_told_at_once_and_what_fits_is_not() -> None:
     found = wrongs(SCHEMA, {"size": 0, "outer": 1, "inner": {"on": 1, "off": 2}})
     assert {".".join(each.path) for each in found} == {"size", "outer", "inner.on", "inner.off"}
-
-
-def test_what_fits_is_not_told() -> None:
     assert not wrongs(SCHEMA, {"size": 8.0, "rate": None, "device": None, "inner": {"free": []}})
 
 

@@ -13,11 +13,8 @@ def test_an_input_error_carries_and_shows_every_problem() -> None:
     error = InputError(iter(problems))
     assert error.problems == tuple(problems)
     assert str(error).splitlines() == ["f::0: wrong", "f::1: wrong", "f::2: wrong"]
-
-
-def test_a_single_problem_makes_an_input_error() -> None:
-    error = InputError.single("--seq-len", "4k5", "not a count")
-    assert [str(problem) for problem in error.problems] == ["--seq-len::4k5: not a count"]
+    single = InputError.single("--seq-len", "4k5", "not a count")
+    assert [str(problem) for problem in single.problems] == ["--seq-len::4k5: not a count"]
 
 
 @pytest.mark.parametrize(

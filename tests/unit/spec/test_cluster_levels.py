@@ -1,7 +1,6 @@
 """Levels of a cluster, innermost to outermost, and slices of a torus."""
 
 from dataclasses import replace
-from math import prod
 
 import pytest
 
@@ -11,19 +10,17 @@ from planner.spec.cluster import slice_dims
 
 def test_levels_go_from_the_innermost_to_the_whole_cluster() -> None:
     frontier = load_cluster("frontier")
-    assert [level.name for level in frontier.levels] == [
-        "package",
-        "infinity-fabric",
-        "group",
-        "global",
-    ]
-    sizes = [level.num_accelerators for level in frontier.levels]
-    assert sizes == [2, 8, 1024, frontier.num_accelerators]
+    sizes = {level.name: level.num_accelerators for level in frontier.levels}
+    levels = {
+        "package": 2,
+        "infinity-fabric": 8,
+        "group": 1024,
+        "global": frontier.num_accelerators,
+    }
+    assert [*sizes.items()] == [*levels.items()]
     assert frontier.domain.num_accelerators == 8
     assert frontier.levels[-1] is frontier.fabric
-
-
-def test_no_level_is_larger_than_the_cluster() -> None:
+    # No level is larger than the cluster.
     tray = load_cluster("1xgb200-tray")
     assert tray.node.scale_up.num_accelerators == 72
     assert [level.num_accelerators for level in tray.levels] == [4, 4]
@@ -35,29 +32,28 @@ def test_oversubscription_and_efficiency_lower_what_all_ports_reach() -> None:
     assert tapered.achieved_bytes_per_s == pytest.approx(20e9)
 
 
+CUBE = (16, 16, 16)
+
+
 @pytest.mark.parametrize(
-    ("chips", "dims"),
+    ("chips", "torus", "dims"),
     [
-        (8, (2, 2, 2)),
-        (64, (4, 4, 4)),
-        (256, (4, 8, 8)),
-        (3072, (12, 16, 16)),
-        (7, (1, 1, 7)),
-        (4096, (16, 16, 16)),
+        (8, CUBE, (2, 2, 2)),
+        (64, CUBE, (4, 4, 4)),
+        (256, CUBE, (4, 8, 8)),
+        (3072, CUBE, (12, 16, 16)),
+        (7, CUBE, (1, 1, 7)),
+        (4096, CUBE, CUBE),
+        # No dimension is longer than that of the torus; without such a shape it is a line.
+        (1280, (4, 16, 20), (4, 16, 20)),
+        (512, (16, 16), (1, 512)),
+        (8, (), ()),
     ],
 )
-def test_a_slice_is_as_cubic_as_the_torus_allows(chips: int, dims: tuple[int, ...]) -> None:
-    assert slice_dims(chips, (16, 16, 16)) == dims
-    assert prod(dims) == chips
-
-
-def test_no_dimension_of_a_slice_is_longer_than_that_of_the_torus() -> None:
-    assert slice_dims(1280, (4, 16, 20)) == (4, 16, 20)
-
-
-def test_a_slice_without_such_a_shape_is_a_line() -> None:
-    assert slice_dims(512, (16, 16)) == (1, 512)
-    assert slice_dims(8, ()) == ()
+def test_a_slice_is_as_cubic_as_the_torus_allows(
+    chips: int, torus: tuple[int, ...], dims: tuple[int, ...]
+) -> None:
+    assert slice_dims(chips, torus) == dims
 
 
 def test_a_cluster_of_part_of_a_pod_is_a_slice() -> None:

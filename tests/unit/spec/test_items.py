@@ -16,17 +16,10 @@ TRAITS = replace(
 )
 
 
-def test_runs_of_the_same_kind_and_reach_come_first() -> None:
+def test_a_class_without_a_range_has_that_of_the_narrowest_one_that_holds_it() -> None:
     assert TRAITS.time_range(("dense", "tuned"), "b200-sxm") is OWN
-
-
-@pytest.mark.parametrize(
-    ("key", "found"), [(("dense", "usual"), OTHERS), (("frozen", "tuned"), ALL)]
-)
-def test_a_class_without_a_range_has_that_of_the_one_that_holds_it(
-    key: tuple[str, str], found: TimeRange
-) -> None:
-    assert TRAITS.time_range(key, "a100-sxm-80") is found
+    assert TRAITS.time_range(("dense", "usual"), "a100-sxm-80") is OTHERS
+    assert TRAITS.time_range(("frozen", "tuned"), "a100-sxm-80") is ALL
 
 
 def test_an_accelerator_nobody_published_has_a_wider_range_that_says_so() -> None:

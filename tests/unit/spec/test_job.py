@@ -28,8 +28,8 @@ def test_one_document_is_as_long_as_the_mean(mean: int) -> None:
 
 
 def test_documents_are_read_as_they_are_written() -> None:
-    assert read_documents("grouped:700.5", 4096).text == "grouped:700.5"
-    assert read_documents("700", 4096).text == "packed:700"
+    for given, text in (("grouped:700.5", "grouped:700.5"), ("700", "packed:700")):
+        assert read_documents(given, 4096).text == text
 
 
 @pytest.mark.parametrize(

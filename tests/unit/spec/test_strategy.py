@@ -4,7 +4,6 @@ import pytest
 from contexts import strategy_of
 
 from planner.catalog.models import load_model
-from planner.spec.job import JobSpec
 from planner.spec.strategy import (
     GPU_DEGREES,
     MODEL_PARALLEL_DEGREES,
@@ -16,12 +15,9 @@ from planner.spec.strategy import (
     StrategyColumns,
 )
 
+DEGREES = {"dp": 2, "tp": 4, "pp": 2, "cp": 3, "ep": 2}
 PLAN = strategy_of(
-    dp=2,
-    tp=4,
-    pp=2,
-    cp=3,
-    ep=2,
+    **DEGREES,
     micro_batch=2,
     num_micro_batches=8,
     sequence_parallel=True,
@@ -33,6 +29,8 @@ PLAN = strategy_of(
 def test_gpus_are_dp_tp_pp_cp_with_ep_inside_dp() -> None:
     assert PLAN.num_gpus == 2 * 4 * 2 * 3
     assert PLAN.columns().num_gpus.tolist() == [48]
+    # Experts are replicated over the 4 x 3 x 2 ranks of a stage, of which 4 x 2 hold all once.
+    assert PLAN.columns().expert_dp.tolist() == [3]
 
 
 def test_degrees_of_gpus_are_the_fields_of_that_kind() -> None:
@@ -45,14 +43,9 @@ def test_degrees_of_gpus_are_the_fields_of_that_kind() -> None:
 
 
 def test_a_layout_is_known_by_degrees_above_one_and_by_an_etp_of_its_own() -> None:
-    assert PLAN.degrees == {"dp": 2, "tp": 4, "pp": 2, "cp": 3, "ep": 2}
+    assert PLAN.degrees == DEGREES
     other = {"tp": 4, "pp": 2, "vpp": 2, "cp": 3, "ep": 2, "etp": 1}
     assert replace(PLAN, etp=1, dp=1, vpp=2).degrees == other
-
-
-def test_experts_are_replicated_over_the_other_ranks_of_a_stage() -> None:
-    # 4 x 3 x 2 ranks of a stage, of which etp 4 x ep 2 hold all experts once.
-    assert PLAN.columns().expert_dp.tolist() == [3]
 
 
 @pytest.mark.parametrize(
@@ -82,31 +75,20 @@ def test_recomputation_has_a_name(
 
 
 def test_columns_carry_every_field_of_the_plan() -> None:
-    columns = PLAN.columns()
+    codes = {"offload": OFFLOAD_CODES, "placement": PLACEMENT_NAMES, "schedule": SCHEDULES}
     for field in fields(StrategyColumns):
-        value = getattr(columns, field.name).tolist()
         expected = getattr(PLAN, field.name)
-        if field.name == "offload":
-            expected = OFFLOAD_CODES.index(expected)
-        elif field.name == "placement":
-            expected = PLACEMENT_NAMES.index(expected)
-        elif field.name == "schedule":
-            expected = SCHEDULES.index(expected)
-        assert value == [expected], field.name
+        if field.name in codes:
+            expected = codes[field.name].index(expected)
+        assert getattr(PLAN.columns(), field.name).tolist() == [expected], field.name
 
 
-def test_tokens_per_iteration_are_sequences_times_their_length() -> None:
-    assert JobSpec(global_batch=1024, seq_len=4096).tokens_per_iteration == 4_194_304
-
-
-def test_sizes_that_follow_from_heads() -> None:
+def test_sizes_that_follow_from_the_fields_of_a_model() -> None:
     # Llama-3-8B: 32 query and 8 key/value heads of 128.
     llama = load_model("llama3-8b")
     assert (llama.query_size, llama.kv_size, llama.value_size) == (4096, 1024, 4096)
     # DeepSeek-V3: 128 heads, values of 128.
     assert load_model("deepseek-v3").value_size == 128 * 128
-
-
-def test_both_stacks_of_an_encoder_decoder_are_blocks() -> None:
+    # Both stacks of an encoder-decoder are blocks.
     t5 = load_model("t5-11b")
     assert (t5.num_layers, t5.num_decoder_layers, t5.num_blocks) == (24, 24, 48)
