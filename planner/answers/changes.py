@@ -143,10 +143,8 @@ def more_host_memory(case: Case) -> Scale:
         larger = context.with_node(host_memory_bytes=wanted, host_memory_note="")
         return changed(case, larger, "--host-memory", f"{wanted / GIB:g}GiB")
 
-    num_steps = 0
-    if have and is_used:
-        num_steps = max(0, math.ceil((most - have) / HOST_STEP_BYTES))
-    return Scale(at=at, num_steps=num_steps)
+    lacking = max(0, math.ceil((most - have) / HOST_STEP_BYTES))
+    return Scale(at=at, num_steps=lacking if have and is_used else 0)
 
 
 def shorter_sequences(case: Case) -> Scale:

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -62,14 +61,9 @@ class PublishedRun:
         return self.predicted_s / self.measured_s - 1.0
 
 
-if TYPE_CHECKING:
-
-    class NearbyRun(PublishedRun):
-        """A published run and its distance from a plan, in octaves."""
-
-        octaves: float
-else:
-    NearbyRun = row_of("NearbyRun", PublishedRun, {"octaves": float}, derived=("time_error",))
+@row_of({"octaves": float}, derived=("time_error",))
+class NearbyRun(PublishedRun):
+    """A published run and its distance from a plan, in octaves."""
 
 
 class Evidence(Row):

@@ -126,7 +126,12 @@ class _Stage:
             tag=place * self.num_micro_batches + operation.micro_batch,
         )
 
-    def work(self, name: str, seconds: float, messages: Sequence[tuple[Message, float]]) -> None:
+    def work(
+        self,
+        name: str,
+        seconds: float,
+        messages: Sequence[tuple[Message, float]],
+    ) -> None:
         """Kernels, and their collectives: those that show behind them, the others beside them."""
         before = self.ends
         for message, shown_s in messages:

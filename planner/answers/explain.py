@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
@@ -105,17 +105,14 @@ def memory_answer(
     )
 
 
-if TYPE_CHECKING:
-    StageRow = StageLedger
-else:
-    StageRow = row_of(
-        "StageRow",
-        StageLedger,
-        {"verdict": Verdict, "ledger": list[LedgerItem]},
-        derived=("peak_bytes",),
-        leave_out=("items",),
-        about={"allocated_bytes": "What tensors take."},
-    )
+@row_of(
+    {"verdict": Verdict, "ledger": list[LedgerItem]},
+    derived=("peak_bytes",),
+    leave_out=("items",),
+    about={"allocated_bytes": "What tensors take."},
+)
+class StageRow(StageLedger):
+    """Memory of a stage at its own fullest moment."""
 
 
 class LayoutFigures(Row):
@@ -331,13 +328,16 @@ class ExplainDocument(LayoutFigures):
     ) -> "ExplainDocument":
         """Both trees, one of them, or one item; raises InputError where there is none."""
         items = {name: item_of(name) for name in item_values(estimate)}
-        is_item, saved = what not in ("", "memory", "time"), None
-        if file is not None:
-            saved = SavedRow(
+        is_item = what not in ("", "memory", "time")
+        saved = (
+            None
+            if file is None
+            else SavedRow(
                 planner_version=file.planner_version,
                 iter_time_s=file.estimate.iter_time_s,
                 time_change=estimate.iter_time_s / file.estimate.iter_time_s - 1.0,
             )
+        )
         return cls(
             **cls.figures(context, strategy),
             memory=row_from(MemoryRow, estimate.memory) if what in ("", "memory") else None,

@@ -63,9 +63,7 @@ class NothingFits:
         for rule in found.rules:
             said = found.violations.get(rule.name, ())
             more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
-            words = "; ".join(said[:MOST_SAID])
-            if not said:
-                words = rule.message.splitlines()[0].rstrip(".")
+            words = "; ".join(said[:MOST_SAID]) or rule.message.splitlines()[0].rstrip(".")
             yield f"  {rule.name}: {words}{more}"
 
     def _in_conflict(self) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Docstrings of fields are their descriptions in JSON Schemas.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -28,61 +28,70 @@ class Row:
 
 
 def row_of(
-    name: str,
-    like: type,
     more: Mapping[str, Any] = MappingProxyType({}),
     *,
     derived: Sequence[str] = (),
     leave_out: Sequence[str] = (),
     about: Mapping[str, str] = MappingProxyType({}),
-) -> Any:  # noqa: ANN401 - a type made here
-    """A row with the public fields of a dataclass, properties derived from them, and more.
+) -> Callable[[type[Made]], type[Made]]:
+    """Make of a class derived from a dataclass a row: its public fields, properties, and more.
 
     Decisions of a layout have their words, other fields what ``about`` says of them.
     """
-    hints = get_type_hints(like)
-    made = [_property(like, each) for each in derived]
-    for each in fields(like):
-        if each.name.startswith("_") or each.name in (*leave_out, *more):
-            continue
-        hint = hints[each.name]
-        words = about.get(each.name, "")
-        if issubclass(like, LayoutFields):
-            decision = FIELDS[each.name]
-            words = decision.about
-            hint = decision.value_type if isinstance(hint, TypeVar) else hint
-            # Literal of values known at run time only.
-            hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
-        described = {"description": words} if words else {}
-        made.append((each.name, hint, field(metadata=described)))
-    for key, hint in more.items():
-        described = {"description": about[key]} if key in about else {}
-        made.append((key, hint, field(metadata=described)))
-    return _made(name, Row, made)
+
+    def made(stated: type[Made]) -> type[Made]:
+        like = stated.__bases__[0]
+        every = {**get_type_hints(like), **more}
+        names = [each.name for each in fields(like) if each.name not in (*leave_out, *more)]
+        known = {name: _property(like, name) for name in derived}
+        for name in (*(name for name in names if not name.startswith("_")), *more):
+            hint, words = every[name], about.get(name, "")
+            if issubclass(like, LayoutFields) and name not in more:
+                decision = FIELDS[name]
+                words = decision.about
+                hint = decision.value_type if isinstance(hint, TypeVar) else hint
+                # Literal of values known at run time only.
+                hint = Literal.__getitem__(tuple(decision.words)) if decision.words else hint
+            known[name] = hint, field(metadata={"description": words} if words else {})
+        return _made(stated, stated.__name__, Row, known)
+
+    return made
 
 
-def _made(name: str, base: type, fields: Sequence[tuple[str, Any, Any]]) -> type:
-    hints = {key: hint for key, hint, _ in fields}
-    defaults = {key: own for key, _, own in fields}
-    return type(name, (base,), {"__annotations__": hints, **defaults})
+def _made(
+    stated: type[Made],
+    name: str,
+    base: type,
+    known: Mapping[str, tuple[Any, Any]],
+) -> type[Made]:
+    """The stated class made anew, with these hints and fields of a dataclass."""
+    parts: dict[str, Any] = {key: own for key, (_, own) in known.items()}
+    hints = {key: hint for key, (hint, _) in known.items()}
+    made: type[Made] = type(
+        name, (base,), parts | {"__annotations__": hints, "__doc__": stated.__doc__}
+    )
+    return made
 
 
-def _property(kind: type, name: str) -> tuple[str, Any, Any]:
+def _property(kind: type, name: str) -> tuple[Any, Any]:
     """A property as a field of a row, its docstring as the description."""
     found = getattr(kind, name)
     getter = getattr(found, "fget", None) or found.func
-    hint = get_type_hints(getter)["return"]
-    return name, hint, field(metadata={"description": getter.__doc__})
+    return get_type_hints(getter)["return"], field(metadata={"description": getter.__doc__})
 
 
-def property_row(kind: type, base: type = Row, *, leave_out: Sequence[str] = ()) -> Any:  # noqa: ANN401 - a type made here
-    """The row of what an answer's public properties state, under their names."""
-    made = []
-    for name, each in vars(kind).items():
-        is_public = not name.startswith("_") and name not in leave_out
-        if is_public and isinstance(each, property | cached_property):
-            made.append(_property(kind, name))
-    return _made(f"{kind.__name__}Row", base, made)
+def property_row(
+    kind: type, *, leave_out: Sequence[str] = ()
+) -> Callable[[type[Made]], type[Made]]:
+    """Make of a row one with what an answer's public properties state, under their names."""
+    known = {
+        name: _property(kind, name)
+        for name, each in vars(kind).items()
+        if isinstance(each, property | cached_property)
+        and not name.startswith("_")
+        and name not in leave_out
+    }
+    return lambda stated: _made(stated, f"{kind.__name__}Row", stated, known)
 
 
 def row_from(row: type[Made], answer: object, **more: object) -> Made:

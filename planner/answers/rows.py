@@ -6,7 +6,7 @@ any more. Docstrings of fields are their descriptions in JSON Schemas.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from planner.answers.base import Plan
 from planner.answers.evidence import Evidence, evidence
@@ -24,68 +24,67 @@ from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
 from planner.units import DAY_S
 
-if TYPE_CHECKING:
-    LayoutRow = Strategy
-    MemoryFigures = MemoryEstimate
-    MemoryRow = MemoryEstimate
 
-    class EstimateRow(Estimate, Row):
-        """Time of an iteration and its ranges."""
+@row_of({"recompute": str})
+class LayoutRow(Strategy):
+    """The decisions of a layout."""
 
-    class JobRow(JobSpec, Row):
-        """Batch, length and precision."""
 
-else:
-    LayoutRow = row_of("LayoutRow", Strategy, {"recompute": str})
-    MemoryFigures = row_of(
-        "MemoryFigures",
-        MemoryEstimate,
-        derived=("verdict", "moment"),
-        # Infinite where nothing is offloaded, for which JSON has no word.
-        leave_out=("host_limit_bytes",),
-        about={
-            "peak_bytes": "Everything included.",
-            "hbm_bytes": "What the device has.",
-            "usable_bytes": "What the driver offers less the margin.",
-            "uncertainty_bytes": "Error on published runs of the framework, or --margin.",
-            "stage": "The fullest, from 0.",
-            "host_bytes": "Offloaded per rank, largest stage.",
-        },
-    )
-    MemoryRow = property_row(
-        MemoryEstimate, MemoryFigures, leave_out=("ledger", "ranks_per_node", "verdict", "moment")
-    )
-    EstimateRow = row_of(
-        "EstimateRow",
-        Estimate,
-        derived=(
-            "iter_time_s_overlapped",
-            "iter_time_s_serial",
-            "mfu_lower",
-            "mfu_upper",
-            "model_flops_per_s_per_gpu",
-        ),
-        leave_out=("machine_ends_s", "memory"),
-        about={
-            "iter_time_s": "One optimizer step.",
-            "iter_time_s_lower": "Of 80 % of the published runs of its regime, to the next.",
-            "regime": "Those runs in words.",
-            "mfu": "As flops_convention says.",
-            "mfu_full_square": "The same with the attention square counted whole.",
-            "model_flops": "Per iteration, the numerator of mfu (FLOPs).",
-        },
-    )
-    JobRow = row_of(
-        "JobRow",
-        JobSpec,
-        derived=("tokens_per_iteration",),
-        leave_out=("documents",),
-        about={
-            "imbalance_fraction": "Tokens beyond the mean that the busiest rank of experts gets; 0 "
-            "for dense models.",
-            "mtp_layers": "Trained to predict further tokens, of the first framework.",
-        },
-    )
+@row_of(
+    derived=("verdict", "moment"),
+    # Infinite where nothing is offloaded, for which JSON has no word.
+    leave_out=("host_limit_bytes",),
+    about={
+        "peak_bytes": "Everything included.",
+        "hbm_bytes": "What the device has.",
+        "usable_bytes": "What the driver offers less the margin.",
+        "uncertainty_bytes": "Error on published runs of the framework, or --margin.",
+        "stage": "The fullest, from 0.",
+        "host_bytes": "Offloaded per rank, largest stage.",
+    },
+)
+class MemoryFigures(MemoryEstimate, Row):
+    """Memory of the fullest stage."""
+
+
+@property_row(MemoryEstimate, leave_out=("ledger", "ranks_per_node", "verdict", "moment"))
+class MemoryRow(MemoryFigures):
+    """The same, item by item."""
+
+
+@row_of(
+    derived=(
+        "iter_time_s_overlapped",
+        "iter_time_s_serial",
+        "mfu_lower",
+        "mfu_upper",
+        "model_flops_per_s_per_gpu",
+    ),
+    leave_out=("machine_ends_s", "memory"),
+    about={
+        "iter_time_s": "One optimizer step.",
+        "iter_time_s_lower": "Of 80 % of the published runs of its regime, to the next.",
+        "regime": "Those runs in words.",
+        "mfu": "As flops_convention says.",
+        "mfu_full_square": "The same with the attention square counted whole.",
+        "model_flops": "Per iteration, the numerator of mfu (FLOPs).",
+    },
+)
+class EstimateRow(Estimate, Row):
+    """Time of an iteration and its ranges."""
+
+
+@row_of(
+    derived=("tokens_per_iteration",),
+    leave_out=("documents",),
+    about={
+        "imbalance_fraction": "Tokens beyond the mean that the busiest rank of experts gets; 0 "
+        "for dense models.",
+        "mtp_layers": "Trained to predict further tokens, of the first framework.",
+    },
+)
+class JobRow(JobSpec, Row):
+    """Batch, length and precision."""
 
 
 def layout_row(strategy: Strategy) -> LayoutRow:

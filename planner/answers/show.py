@@ -1,7 +1,7 @@
 """Entries of the catalog as rows: models, hardware, recipes and frameworks; base units."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from planner.answers.row import Row, row_from, row_of
 from planner.catalog import unknown_name
@@ -195,11 +195,9 @@ class Hardware(Row):
     machines: tuple[NamedRow, ...]
 
 
-if TYPE_CHECKING:
-    Level = LevelSpec
-else:
-    Level = row_of("Level", LevelSpec, leave_out=("ring_bytes_per_s", "kubernetes_resource"))
-"""A level of a network, per GPU and direction."""
+@row_of(leave_out=("ring_bytes_per_s", "kubernetes_resource"))
+class Level(LevelSpec):
+    """A level of a network, per GPU and direction."""
 
 
 class HardwareEntry(Named):

@@ -35,20 +35,17 @@ def _launch(kernels: KernelTraits) -> str:
 def _kernel_phrases(kernels: KernelTraits) -> dict[str, str]:
     rate, layers = kernels.attention_rate_fraction, kernels.saved.name
     slower = f" at {rate:.0%} of its rate" if rate < 1 else ""
-    dispatcher = "all-to-all dispatcher"
-    if kernels.deduplicated_dispatch:
-        dispatcher = "dispatcher sending a token once per domain"
+    once = "dispatcher sending a token once per domain"
+    dispatcher = once if kernels.deduplicated_dispatch else "all-to-all dispatcher"
     if kernels.dispatch_permutes:
         dispatcher += ", sorted in its own kernels"
-    context = "context passed round a ring"
-    if kernels.exchanges_context:
-        context = "context exchanged all-to-all"
+    context = "exchanged all-to-all" if kernels.exchanges_context else "passed round a ring"
     return {
         "layers": WORDS["layers"].get(layers, layers),
         "attention": WORDS["attention"][kernels.attention] + slower,
         "dropout": "dropout" if kernels.dropout else "no dropout",
         "loss": WORDS["loss"].get(kernels.loss, kernels.loss),
-        "context_parallel": context,
+        "context_parallel": f"context {context}",
         "dispatcher": dispatcher,
         "host": f"kernels launched in {kernels.launch_s * 1e6:g} us each",
         "launch": _launch(kernels),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.evidence import RatioError, kinds_of_difference, ratio_error
@@ -150,10 +150,9 @@ class Comparison:
         return differences(self.asked.strategy, self.best.strategy)
 
 
-if TYPE_CHECKING:
-    ComparisonRow = Comparison
-else:
-    ComparisonRow = property_row(Comparison)
+@property_row(Comparison)
+class ComparisonRow(Row):
+    """The comparison of both plans."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,14 +249,12 @@ def why(
         if found.plan is None and not found.is_complete:
             raise deadline.nothing_found()
     is_alone = len(case.narrowing.limiting) == len(case.contexts) == 1
-    nothing = None
-    if asked.plan is None:
-        nothing = explain_nothing(case, known=of_all.plan if is_alone else None)
+    known = of_all.plan if is_alone else None
     return WhyAnswer(
         case=case,
         best=of_all.plan,
         asked=asked.plan,
-        nothing=nothing,
+        nothing=explain_nothing(case, known=known) if asked.plan is None else None,
         is_complete=asked.is_complete and of_all.is_complete,
         notes=tuple(notes),
     )

@@ -76,9 +76,8 @@ def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> Fix
     limit_s = request.time_limit_s
     answer = repair(context, strategy, own=own, time_limit_s=limit_s, progress=progress)
     model, cluster = file.inputs.model, request.cluster or file.inputs.cluster
-    text = None
-    if answer.plan is not None:
-        text = plan_text(answer.plan, model=model, cluster=cluster_for_file(cluster))
+    place = cluster_for_file(cluster)
+    text = answer.plan and plan_text(answer.plan, model=model, cluster=place)
     return FixedFile(
         source=source,
         format=PLAN,

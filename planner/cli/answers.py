@@ -53,8 +53,8 @@ def why(*, query: Query, progress: "Progress") -> Shown:
     return Shown(
         kind="why",
         found=answer,
-        body=partial(WhyDocument.of, answer),
-        screen=partial(print_why, answer),
+        body=WhyDocument.of,
+        screen=print_why,
         exit_code=3 if answer.asked is None else 0,
     )
 
@@ -102,8 +102,8 @@ def size(
         return Shown(
             kind="size",
             found=sizing,
-            body=partial(size_document, sizing, notes),
-            screen=partial(print_sizing, sizing, notes, verbose=verbose),
+            body=partial(size_document, notes=notes),
+            screen=partial(print_sizing, notes=notes, verbose=verbose),
             after=after,
         )
     of_fewest = {
@@ -114,9 +114,12 @@ def size(
     for option in (each for each, said in of_fewest.items() if said):
         problems.add(option, "not taken with --gpus, the fastest plan of every size")
     curve, notes = _scaling(query, node, gpus, problems, progress, is_weak=weak)
-    body = partial(scale_document, curve, notes)
-    screen = partial(print_scaling, curve, notes)
-    return Shown(kind="scale", found=curve, body=body, screen=partial(screen, verbose=verbose))
+    return Shown(
+        kind="scale",
+        found=curve,
+        body=partial(scale_document, notes=notes),
+        screen=partial(print_scaling, notes=notes, verbose=verbose),
+    )
 
 
 def _fewest(
@@ -234,8 +237,8 @@ def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Pr
     return Shown(
         kind="sensitivity",
         found=result,
-        body=partial(SensitivityDocument.of, result, notes, following),
-        screen=partial(print_sensitivity, result, notes, verbose=verbose, following=following),
+        body=partial(SensitivityDocument.of, notes=notes, following=following),
+        screen=partial(print_sensitivity, notes=notes, verbose=verbose, following=following),
     )
 
 
@@ -340,6 +343,9 @@ def job(
         made = Job(plan=found.plans[0], terms=terms)
         notes = found.notes
     made.check()
-    body = partial(job_document, made, notes)
-    screen = partial(print_job, made, notes)
-    return Shown(kind="job", found=made, body=body, screen=partial(screen, verbose=verbose))
+    return Shown(
+        kind="job",
+        found=made,
+        body=partial(job_document, notes=notes),
+        screen=partial(print_job, notes=notes, verbose=verbose),
+    )

@@ -93,8 +93,8 @@ def check(
     return Shown(
         kind="check",
         found=results,
-        body=partial(check_document, results),
-        screen=partial(print_findings, results),
+        body=check_document,
+        screen=print_findings,
         forms={form: partial(rendered, form) for form in forms},
         out=out,
         exit_code=exit_code(results),
@@ -193,8 +193,8 @@ def _fixed(
     return Shown(
         kind="repair",
         found=made,
-        body=partial(repair_document, made, command),
-        screen=partial(print_repair, made, command),
+        body=partial(repair_document, command=command),
+        screen=partial(print_repair, command=command),
         after=after,
         exit_code=3 if fixed is None else int(bool(made.errors_left)),
     )

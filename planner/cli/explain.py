@@ -81,8 +81,8 @@ def explain(
         shown = Shown(
             kind="memory",
             found=answer,
-            body=partial(MemoryDocument.of_answer, answer),
-            screen=partial(print_memory_answer, answer, show_all=show_all, verbose=whole),
+            body=MemoryDocument.of_answer,
+            screen=partial(print_memory_answer, show_all=show_all, verbose=whole),
         )
     else:
         result = estimate(context, strategy)
@@ -154,12 +154,11 @@ def _explained(
     from planner.answers.explain import ExplainDocument
     from planner.report.explain import print_explained
 
-    document = ExplainDocument.of(context, strategy, result, item, file)
+    screen = partial(print_explained, context=context, strategy=strategy, result=result)
     return Shown(
         kind="explain",
-        found=document,
-        body=lambda: document,
-        screen=partial(print_explained, context, strategy, result, document, show_all=show_all),
+        found=ExplainDocument.of(context, strategy, result, item, file),
+        screen=partial(screen, show_all=show_all),
     )
 
 
@@ -240,26 +239,24 @@ def collective(
     assert machines is not None
     assert num_bytes is not None
     num_ranks = group or most_whole_ranks(machines)
-    note = ""
-    if group is None and num_ranks < machines.num_accelerators:
-        note = (
-            f"the largest group that fills whole units of every level: {num_ranks:,} of "
-            f"{machines.num_accelerators:,} ranks; --group takes another"
-        )
+    is_part = group is None and num_ranks < machines.num_accelerators
+    note = (
+        f"the largest group that fills whole units of every level: {num_ranks:,} of "
+        f"{machines.num_accelerators:,} ranks; --group takes another"
+    )
     question = CollectiveQuestion(
         kind=kind.replace("-", "_"),  # type: ignore[arg-type]
         num_bytes=num_bytes,
         cluster=machines,
         num_ranks=num_ranks,
         algorithms=tuple(dict.fromkeys(names)),
-        note=note,
+        note=note if is_part else "",
         **ways,
     )
-    answer = collective_answer(question)
     return Shown(
         kind="collective",
-        body=lambda: answer,
-        screen=partial(print_collective, answer, verbose=verbose),
+        found=collective_answer(question),
+        screen=partial(print_collective, verbose=verbose),
     )
 
 

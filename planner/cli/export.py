@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from planner.answers.base import Answer, Plan
     from planner.cli.saved import Target
+    from planner.formats.format import OutputFile
     from planner.report.emitted import PlanText
     from planner.search.search import Progress
 
@@ -56,7 +56,7 @@ def emit(
     else:
         files = made.emitted(context, strategy).files
 
-    def screen(console: "Console") -> None:
+    def screen(files: "tuple[OutputFile, ...]", console: "Console") -> None:
         # The first file of the configuration; what else there is, in a note.
         first, *others = files
         if out is None:
@@ -69,7 +69,7 @@ def emit(
     return Shown(
         kind="emit",
         found=files,
-        body=partial(emit_document, made, files, context, strategy, out),
+        body=lambda files: emit_document(made, files, context, strategy, out),
         screen=screen,
     )
 
@@ -145,7 +145,7 @@ def export(
     if not is_page:
         _write_iteration(plan, query.model, to, out, force=force)
         return
-    from planner.report.page import page_of, render_page
+    from planner.report.page import page_of
 
     if answer is None and search:
         answer = _around(plan, top or 5, query, progress)
@@ -157,7 +157,7 @@ def export(
     page = page_of(
         plan, text, *target, origin=shlex.join(["planner", *sys.argv[1:]]), answer=answer
     )
-    write_atomically(out, render_page(page), option=OPTION)
+    write_atomically(out, page, option=OPTION)
     say(f"wrote the page to {out}")
 
 

@@ -65,8 +65,8 @@ def compare(
     return Shown(
         kind="compare",
         found=found,
-        body=partial(report.compare_document, found),
-        screen=partial(report.print_comparisons, found),
+        body=report.compare_document,
+        screen=report.print_comparisons,
         after=problems.finish,
     )
 
@@ -150,8 +150,8 @@ def calibrate(
     return Shown(
         kind="calibrate",
         found=made,
-        body=partial(report.calibrate_document, made, text),
-        screen=partial(report.print_calibration, made),
+        body=partial(report.calibrate_document, text=text),
+        screen=report.print_calibration,
         after=after,
     )
 

@@ -38,9 +38,9 @@ def show_as(form: str, shown: "Shown | None") -> None:
     if form == "json":
         from planner.report.document import serialise
 
-        text = serialise(shown.kind, shown.body()) + "\n"
+        text = serialise(shown.kind, shown.body(shown.found)) + "\n"
     if form != "json" and form not in shown.forms:
-        shown.screen(console())
+        shown.screen(shown.found, console=console())
     elif shown.out is None:
         typer.echo(text, nl=False)
     else:

@@ -96,16 +96,16 @@ def plan(
         return Shown(
             kind="versus",
             found=sides,
-            body=partial(report.versus_document, sides),
-            screen=partial(report.print_versus, sides),
+            body=report.versus_document,
+            screen=report.print_versus,
         )
     resolved = resolve(query, fmt=target[0] if target else None, problems=problems)
     if space:
-        spaces = [count_space(context, resolved.narrowing) for context in resolved.contexts]
         return Shown(
             kind="space",
-            body=partial(report.space_document, spaces, resolved.notes),
-            screen=partial(report.print_spaces, spaces, resolved.notes),
+            found=[count_space(context, resolved.narrowing) for context in resolved.contexts],
+            body=partial(report.space_document, notes=resolved.notes),
+            screen=partial(report.print_spaces, notes=resolved.notes),
         )
     result, told = answered(resolved, top, progress), None
     if output_format == "table":
@@ -171,8 +171,9 @@ def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bo
     following = shlex.join(["planner", "plan", *query.words()])
     return Shown(
         kind="largest",
-        body=partial(report.largest_document, answer),
-        screen=partial(report.print_largest, answer, verbose=verbose, following=following),
+        found=answer,
+        body=report.largest_document,
+        screen=partial(report.print_largest, verbose=verbose, following=following),
     )
 
 

@@ -41,8 +41,8 @@ def _shown(
         listed = found[rows] if rows else [found]
         return csv_text(listed, list(listed[0]) if listed else [])
 
-    screen = partial(screen, body, **({"most": most} if most else {}))
-    return Shown(kind=kind, found=body, body=lambda: body, screen=screen, forms={"csv": csv})
+    screen = partial(screen, most=most) if most else screen
+    return Shown(kind=kind, found=body, screen=screen, forms={"csv": csv})
 
 
 @app.command("models")
@@ -200,7 +200,13 @@ def hardware(
     return _shown("hardware", answers.hardware(words, most), report.print_hardware)
 
 
-def _detect(files: list[str], accelerator: str, out: Path | None, *, on_host: bool) -> Shown:
+def _detect(
+    files: list[str],
+    accelerator: str,
+    out: Path | None,
+    *,
+    on_host: bool,
+) -> Shown:
     """One machine of all sources: its cluster file written, else shown, and what was seen."""
     from planner.answers import show as answers
     from planner.catalog.detect import cluster_text, merge

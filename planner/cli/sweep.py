@@ -91,16 +91,14 @@ def run(
     target.with_suffix(".partial").unlink(missing_ok=True)
     made = report.outcome(results, num_known, where)
     following = f"planner sweep show {shlex.quote(str(target))}"
-    screen = partial(report.print_outcome, made, results.rows, sweep.size, following=following)
+    screen = partial(report.print_outcome, rows=results.rows, size=sweep.size, following=following)
     has_failed = any(row["status"] == FAILED for row in results.rows)
 
     def after() -> None:
         if has_failed:
             say("failed cells are not kept: the same command asks them again")
 
-    return Shown(
-        kind="sweep", body=lambda: made, screen=screen, after=after, exit_code=int(has_failed)
-    )
+    return Shown(kind="sweep", found=made, screen=screen, after=after, exit_code=int(has_failed))
 
 
 def _check_target(target: Path, *, force: bool) -> None:
@@ -168,8 +166,9 @@ def show(
     shown = winners(read_results(results), best=best, where=where or [], per=per, top=top)
     return Shown(
         kind="sweep-show",
-        body=partial(report.show_document, shown),
-        screen=partial(report.print_show, shown),
+        found=shown,
+        body=report.show_document,
+        screen=report.print_show,
         forms={"csv": partial(report.render_show_csv, shown)},
         out=out,
     )

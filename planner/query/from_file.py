@@ -173,8 +173,8 @@ def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
         return error.problems
     known = ", ".join(formats.format_names())
     message = f"is of no known format, or starts no training; known are plan files, {known}"
-    if named := formats.words_file(source):
-        message = f"its words stand in {named}: check that file, or the folder"
+    named = formats.words_file(source)
+    message = f"its words stand in {named}: check that file, or the folder" if named else message
     return InputError.single(source.path, "file", message).problems
 
 

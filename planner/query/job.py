@@ -48,9 +48,8 @@ def read_job(
     num_gpus = cluster.num_accelerators if cluster else 0
     kind = "mixture" if model and model.moe else "dense"
     usual_tokens = max(DEFAULT_BATCH_TOKENS, TOKENS_PER_ACCELERATOR[kind] * num_gpus)
-    if training.is_frozen:
-        # Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
-        usual_tokens = 2**17
+    # Adapters are trained on smaller ones: 16 to 128 sequences in published recipes.
+    usual_tokens = 2**17 if training.is_frozen else usual_tokens
     batch = _global_batch(query, seq_len, num_gpus, usual_tokens, problems)
     tokens = problems.count("--tokens", query.get("tokens"))
     margin = query.get("margin")

@@ -173,9 +173,7 @@ def recipe_gpus(recipe: Recipe) -> int:
     That is a multiple of ``pp · lcm(tp · cp, ep · etp)``: the expert mesh ep x etp lies over the
     same ranks as tp x cp x dp. Source: megatron/core/parallel_state.py.
     """
-    experts = 1
-    if recipe.ep > 1:
-        experts = recipe.ep * (recipe.etp or recipe.tp)
+    experts = recipe.ep * (recipe.etp or recipe.tp) if recipe.ep > 1 else 1
     least = recipe.pp * math.lcm(recipe.tp * recipe.cp, experts)
     return -(-(recipe.gpus or 1) // least) * least
 

@@ -68,16 +68,15 @@ def placed(contexts: Sequence[Context], given: str | None) -> tuple[Context, ...
     """Return contexts that search the placement given, or all; those offering none are left."""
     if given is None:
         return tuple(contexts)
-    kept = list[Context]()
-    for context in contexts:
-        offered = context.traits.support.placements
-        names = tuple(name for name in offered if given in (name, ANY_PLACEMENT))
-        kept += [replace(context, placements=names)] if names else []
-    if not kept:
-        raise InputError.single(
-            COMMAND_LINE, "--placement", f"no format asked for can say {given!r}"
-        )
-    return tuple(kept)
+    offered = ((context, context.traits.support.placements) for context in contexts)
+    kept = tuple(
+        replace(context, placements=names if given == ANY_PLACEMENT else (given,))
+        for context, names in offered
+        if given == ANY_PLACEMENT or given in names
+    )
+    if kept:
+        return kept
+    raise InputError.single(COMMAND_LINE, "--placement", f"no format asked for can say {given!r}")
 
 
 def expressible(

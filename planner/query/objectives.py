@@ -71,10 +71,8 @@ def job_time_s(iteration_s: Column, job: JobSpec) -> Column:
     A last step that is not full counts in part. Excludes start-up, checkpoints, evaluation,
     failures and restarts. Without a token budget the span is NUM_SAMPLE_ITERATIONS iterations.
     """
-    steps = NUM_SAMPLE_ITERATIONS
-    if job.total_tokens:
-        steps = job.total_tokens / job.tokens_per_iteration
-    return steps * iteration_s
+    whole = job.total_tokens and job.total_tokens / job.tokens_per_iteration
+    return (whole or NUM_SAMPLE_ITERATIONS) * iteration_s
 
 
 def gpu_hours(num_gpus: Column, seconds: Column) -> Column:

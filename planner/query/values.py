@@ -231,7 +231,12 @@ def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
     return Gpus(num_gpus=num_gpus, degrees=degrees, dp=rest if is_whole else None)
 
 
-def batch_of(values: Values, dp: int, *, asked: int | None) -> dict[str, int] | None:
+def batch_of(
+    values: Values,
+    dp: int,
+    *,
+    asked: int | None,
+) -> dict[str, int] | None:
     """Micro-batch, their number and the batch, what is open filled in; None where none divides."""
     micro, number = values.whole("micro_batch"), values.whole("num_micro_batches")
     stated = values.whole("global_batch", most=MAX_BATCH)

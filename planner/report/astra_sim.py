@@ -114,11 +114,10 @@ class BinaryFile(OutputFile):
 def check_size(strategy: Strategy, place: str) -> None:
     """Raise InputError where there cannot be a trace for every rank."""
     ranks = strategy.num_gpus
-    problem = f"{ranks:,} GPUs, each a trace of its own; at most {MAX_RANKS:,} are written"
-    if ranks == 1:
-        problem = "one GPU has no network; ASTRA-sim takes two and more"
+    alone = "one GPU has no network; ASTRA-sim takes two and more"
+    many = f"{ranks:,} GPUs, each a trace of its own; at most {MAX_RANKS:,} are written"
     if not 1 < ranks <= MAX_RANKS:
-        raise InputError.single(place, "strategy", problem)
+        raise InputError.single(place, "strategy", alone if ranks == 1 else many)
 
 
 def _dimensions(level: LevelSpec, members: int, latency_s: float, rate: float) -> list[Dimension]:
@@ -262,11 +261,12 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
         },
         "remote_memory.json": {"memory-type": "NO_MEMORY_EXPANSION"},
     }
-    files = list[OutputFile]()
-    for name, document in documents.items():
-        # A line per key.
-        lines = (f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
-        files.append(OutputFile(name=name, text="{\n" + ",\n".join(lines) + "\n}\n"))
+    # A line per key.
+    texts = {
+        name: ",\n".join(f"  {json.dumps(key)}: {json.dumps(document[key])}" for key in document)
+        for name, document in documents.items()
+    }
+    files = [OutputFile(name=name, text=f"{{\n{text}\n}}\n") for name, text in texts.items()]
     files.append(OutputFile(name="network.yml", text=levels))
     files.append(OutputFile(name="README.md", text=_readme(plan, drawn, stages, num_nodes)))
     ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]

@@ -7,6 +7,7 @@ of them at run time.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import partial
 from importlib import import_module, resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -168,9 +169,10 @@ class Shown:
     """Kind of the document."""
     found: Any = None
     """The answer itself."""
-    body: Callable[[], Any]
-    """What the document has behind its head."""
-    screen: Callable[["Console"], None]
+    body: Callable[..., Any] = lambda found: found
+    """What the document of the answer has behind its head."""
+    screen: Callable[..., None]
+    """Prints the answer on a ``console``."""
     forms: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     """Its text in other forms, by the words of ``--format``."""
     out: Path | None = None
@@ -181,13 +183,13 @@ class Shown:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of ``--format json``."""
-        return document(self.kind, self.body())
+        return document(self.kind, self.body(self.found))
 
     def text(self, width: int = 80) -> str:
         """The screen of the command, so many characters wide."""
         from planner.report.table import drawn
 
-        return drawn(self.screen, width)
+        return drawn(partial(self.screen, self.found), width)
 
     def __str__(self) -> str:
         """The screen of the command."""
@@ -232,14 +234,14 @@ class Planned(Shown):
         from planner.report.table import csv_text
         from planner.report.tables import CSV_COLUMNS, rows
 
-        def screen(console: "Console") -> None:
+        def screen(answer: "Answer", console: "Console") -> None:
             print_answer(answer, told or beside_screen(answer), console, **shown)
 
         return cls(
             kind="plan",
             found=answer,
             query=query,
-            body=lambda: plan_document(answer, beside_document(answer)),
+            body=lambda answer: plan_document(answer, beside_document(answer)),
             screen=screen,
             forms={"csv": lambda: csv_text(rows(answer), CSV_COLUMNS)},
             after=after,
@@ -322,7 +324,7 @@ class Planned(Shown):
         from planner.launchers import load_launcher
         from planner.report.emitted import PlanText
         from planner.report.files import check_writable
-        from planner.report.page import page_of, render_page
+        from planner.report.page import page_of
 
         target, best = Path(path), self.best
         check_writable(target, force=force, option="path")
@@ -330,7 +332,7 @@ class Planned(Shown):
         text = PlanText.of(best, self.query)
         origin = f"planner.plan({text.model!r}, {text.cluster!r})"
         page = page_of(best, text, made, starter, origin=origin, answer=self.answer)
-        write_atomically(target, render_page(page), option="path")
+        write_atomically(target, page, option="path")
         return target
 
     def __repr__(self) -> str:

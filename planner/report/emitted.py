@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from planner import __version__
 from planner.answers.base import Plan
@@ -88,10 +87,7 @@ def output_files(
     )
 
 
-# A plan as files of a framework; without --out only the configuration, and nothing is written.
-EmitDocument: Any = row_of(
-    "EmitDocument",
-    Emitted,
+@row_of(
     {
         **dict.fromkeys(("format", "framework", "versions", "model", "cluster"), str),
         "gpus": int,
@@ -100,6 +96,8 @@ EmitDocument: Any = row_of(
     },
     leave_out=("own_launcher",),
 )
+class EmitDocument(Emitted):
+    """A plan as files of a framework; without --out only the configuration, nothing is written."""
 
 
 def emit_document(
@@ -108,7 +106,7 @@ def emit_document(
     context: Context,
     strategy: Strategy,
     folder: Path | None,
-) -> Any:  # noqa: ANN401 - a type made here
+) -> EmitDocument:
     """Files of a plan as plain data, with what was decided and what is left to the user."""
     emitted = made.emitted(context, strategy)
     note = mismatch(made, context)

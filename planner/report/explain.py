@@ -106,10 +106,10 @@ def _time_tree(schedule: str, tree: TimeTreeRow, *, deep: bool) -> Iterator[Tree
 
 
 def print_explained(
+    document: ExplainDocument,
     context: Context,
     strategy: Strategy,
     result: Estimate,
-    document: ExplainDocument,
     console: Console,
     *,
     show_all: bool = True,

@@ -157,22 +157,19 @@ def render_sarif(results: Sequence[FileResult]) -> str:
     names = list(dict.fromkeys(finding.rule for finding in findings))
     rules = []
     for info in map(describe, names):
-        source = {"text": f"{info.description}. Source: {info.source}"}
+        text = f"{info.description}. Source: {info.source}"
         rule = {
             "id": info.name,
             "shortDescription": {"text": info.description},
             "defaultConfiguration": {"level": info.severity},
-            **({"fullDescription": source} if info.source else {}),
         }
-        rules.append(rule)
+        rules.append(rule | ({"fullDescription": {"text": text}} if info.source else {}))
     found = []
     for finding in findings:
         place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
-        if finding.line:
-            place["region"] = {"startLine": finding.line}
-        location: dict[str, Any] = {"physicalLocation": place}
-        if finding.key:
-            location["logicalLocations"] = [{"fullyQualifiedName": finding.key, "kind": "member"}]
+        place |= {"region": {"startLine": finding.line}} if finding.line else {}
+        member = [{"fullyQualifiedName": finding.key, "kind": "member"}] if finding.key else []
+        location = {"physicalLocation": place, **({"logicalLocations": member} if member else {})}
         result = {
             "ruleId": finding.rule,
             "ruleIndex": names.index(finding.rule),
@@ -210,10 +207,10 @@ def render_junit(results: Sequence[FileResult]) -> str:
 
     Findings severe enough to fail the check are failures; unreadable files are errors.
     """
-    suites = []
-    for result in results:
-        cases: list[Any] = [(finding, _kind(result, finding)) for finding in result.findings]
-        suites.append((result.path, cases or [(None, "")]))
+    suites: list[tuple[str, list[Any]]] = [
+        (result.path, [(one, _kind(result, one)) for one in result.findings] or [(None, "")])
+        for result in results
+    ]
     return rendered("junit.xml.j2", _in_xml, suites=suites).rstrip("\n")
 
 

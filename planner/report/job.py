@@ -1,7 +1,6 @@
 """Report on what a whole job takes, in words and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -102,19 +101,16 @@ def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: boo
         )
 
 
-class _Around(Row):
-    """Inputs, assumptions and plan that a job's figures rest on."""
+@property_row(Job, leave_out=("node",))
+class JobDocument(Row):
+    """What a whole job takes, and what its figures rest on."""
 
     inputs: InputsRow
     terms: JobAssumptions
     plan: PlanRow
 
 
-# What a whole job takes.
-JobDocument: Any = property_row(Job, _Around, leave_out=("node",))
-
-
-def job_document(job: Job, notes: Sequence[Note]) -> Any:  # noqa: ANN401 - a type made here
+def job_document(job: Job, notes: Sequence[Note]) -> JobDocument:
     """Everything in base units."""
     return row_from(
         JobDocument,

@@ -15,9 +15,8 @@ from planner.compare.log import Measured
 from planner.report.table import Column, Table, pairs, show
 from planner.units import format_bytes, plural
 
-MeasuredRow: Any = row_of(
-    "MeasuredRow",
-    Measured,
+
+@row_of(
     dict.fromkeys(("allocated_bytes", "reserved_bytes"), float | None),
     derived=("num_steps", "num_left_out"),
     leave_out=("steps_s", "left_out_s"),
@@ -27,10 +26,11 @@ MeasuredRow: Any = row_of(
         "iter_time_s_high": "A tenth are slower.",
     },
 )
-# What one log shows.
-ComparedRow: Any = row_of(
-    "ComparedRow",
-    Comparison,
+class MeasuredRow(Measured):
+    """What a log measured."""
+
+
+@row_of(
     {
         **dict.fromkeys(("path", "framework", "verdict", "unit"), str),
         "printed": float,  # the median of the steps in the log's unit
@@ -41,16 +41,15 @@ ComparedRow: Any = row_of(
     },
     leave_out=("log", "layout", "measured"),
 )
+class ComparedRow(Comparison):
+    """What one log shows."""
 
 
 # What training runs took, against what their layouts are priced at.
 CompareDocument: Any = make_dataclass("CompareDocument", [("logs", list[ComparedRow])])
 
 
-# A fitted figure: its value before (the catalog's, or a stated machine's own), and now.
-FigureRow: Any = row_of(
-    "FigureRow",
-    Figure,
+@row_of(
     about={
         "key": "Key of overrides in a cluster file.",
         "catalog": "Value before, in the unit of the key.",
@@ -59,6 +58,8 @@ FigureRow: Any = row_of(
         "num_points": "Number of points that depend on it.",
     },
 )
+class FigureRow(Figure):
+    """A fitted figure: its value before (the catalog's, or a stated machine's own), and now."""
 
 
 class CalibrateDocument(Row):

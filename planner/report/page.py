@@ -1,6 +1,6 @@
 """A plan as one HTML page: what page.html.j2 shows of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from planner import __version__
@@ -43,10 +43,11 @@ def page_of(
     *,
     origin: str,
     answer: Answer | None,
-) -> dict[str, Any]:
+) -> str:
     """The page of a plan with the files that start it; the README is left out, as it says the same.
 
-    ``origin`` is the command or call that made the page.
+    ``origin`` is the command or call that made the page. Every text is escaped, and shown without
+    control characters.
     """
     files: tuple[OutputFile, ...] = ()
     refused = ""
@@ -55,7 +56,8 @@ def page_of(
     except ExpressError as error:
         refused = str(error)
     kept = [file for file in files if file.name != README]
-    return describe(plan, files=kept, refused=refused, origin=origin, answer=answer)
+    page = describe(plan, files=kept, refused=refused, origin=origin, answer=answer)
+    return rendered("page.html.j2", page=page)
 
 
 def describe(
@@ -131,11 +133,6 @@ def describe(
     }
 
 
-def render_page(page: Mapping[str, Any]) -> str:
-    """The whole page; every text is escaped, and shown without control characters."""
-    return rendered("page.html.j2", page=page)
-
-
 def _tiles(plan: Plan) -> list[tuple[str, str, str]]:
     """The main figures, each with its name and a note."""
     estimate, memory = plan.estimate, plan.estimate.memory
@@ -163,9 +160,8 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     rows = []
     largest_first = sorted(estimate.time.items(), key=lambda each: -each[1].exposed_s)
     for name, item in largest_first:
-        hidden_s, hidden = item.busy_s - item.exposed_s, ""
-        if hidden_s > max(1e-3 * item.busy_s, 0.0):
-            hidden = format_seconds(hidden_s)
+        hidden_s = item.busy_s - item.exposed_s
+        hidden = format_seconds(hidden_s) if hidden_s > max(1e-3 * item.busy_s, 0.0) else ""
         share = f"{item.exposed_s / estimate.iter_time_s:.1%}"
         adds = format_seconds(item.exposed_s)
         rows.append((item_title(name), f"time.{name}", adds, share, hidden))

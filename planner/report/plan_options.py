@@ -118,8 +118,7 @@ def _versus_line(found: Versus, other: Side) -> str:
         verb, how = "takes", "times as long"
     inside = ", inside the error" if ratio.within_error else ""
     words = f"{verb} {value:.2f} ({lower:.2f} to {upper:.2f}) {how}{inside}"
-    if abs(ratio.value - 1.0) < SMALL:
-        words = "is as fast"
+    words = "is as fast" if abs(ratio.value - 1.0) < SMALL else words
     return f"{other.label} {words}{_cost_words(asked, plan)}."
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -40,10 +39,7 @@ class RepairedRow(Figures):
     """True if proved the fastest of the repairs with as few changes."""
 
 
-# The fewest changes that make a plan or a configuration file legal and fit.
-RepairDocument: Any = row_of(
-    "RepairDocument",
-    FixedFile,
+@row_of(
     {
         **dict.fromkeys(("path", "framework", "profile", "search_command"), str),
         **dict.fromkeys(("margin_fraction", "seconds"), float),
@@ -74,9 +70,11 @@ RepairDocument: Any = row_of(
         "assumed": "Assumed values, which a configuration file does not state.",
     },
 )
+class RepairDocument(FixedFile):
+    """The fewest changes that make a plan or a configuration file legal and fit."""
 
 
-def repair_document(made: FixedFile, command: str) -> Any:  # noqa: ANN401 - a RepairDocument
+def repair_document(made: FixedFile, command: str) -> RepairDocument:
     """What is wrong and what repairs it, base units throughout."""
     answer, context = made.answer, made.answer.context
     before = answer.before
@@ -274,9 +272,8 @@ def _no_repair(made: FixedFile, command: str) -> Iterator[Part]:
     yield Text("No repair was found.", "bold red")
     yield from _wrong(made)
     if near.is_complete:
-        limit = "with more there are too many layouts to look at them all"
-        if most == MOST_CHANGES:
-            limit = f"at most {MOST_CHANGES} are tried"
+        too_many = "with more there are too many layouts to look at them all"
+        limit = f"at most {most} are tried" if most == MOST_CHANGES else too_many
         why = f"No repair with at most {changed} exists ({limit})"
     else:
         fewer = f"; none with at most {changed} exists" if most >= 0 else ""

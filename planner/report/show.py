@@ -22,7 +22,6 @@ from planner.report.table import (
     text_table,
     whole,
 )
-from planner.spec.cluster import LevelSpec
 from planner.units import GB, GIB, TERA, format_bytes, format_count, format_seconds, plural
 
 # Rows of a list where not all are asked for, so that it fits a screen; of lists of several kinds.
@@ -31,17 +30,18 @@ NOTHING = "Nothing that all words apply to."
 # Of levels of a network, as a cluster or a group has them.
 LEVEL_NAMES: list[Column[Any]] = [
     Column("level", "name", right=False, wraps=True),
-    Column("topology", lambda level: _topology(level), right=False, wraps=True),
+    Column(
+        "topology",
+        lambda one: f"{one.topology.replace('_', ' ')} {' x '.join(map(str, one.dims))}".strip(),
+        right=False,
+        wraps=True,
+    ),
 ]
 LEVEL_RATES: list[Column[Any]] = [
     Column("GB/s", lambda level: f"{level.bytes_per_s / GB:.4g}"),
     Column("latency", lambda level: format_seconds(level.latency_s)),
     Column("reduces", lambda level: "yes" if level.reduces_in_network else "no", right=False),
 ]
-
-
-def _topology(level: LevelSpec | GroupLevel) -> str:
-    return f"{level.topology.replace('_', ' ')} {' x '.join(map(str, level.dims))}".strip()
 
 
 def _known(value: float | None, unit: float, form: str) -> str:

@@ -37,7 +37,7 @@ from planner.report.words import (
     run_line,
     software_lines,
 )
-from planner.units import DAY_S, TERA, format_count, format_days, format_seconds
+from planner.units import DAY_S, TERA, format_count, format_days, format_seconds, plural
 
 TITLES = {
     "bubble": "pipeline bubble",
@@ -105,16 +105,14 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
     if plan.context.job.total_tokens is not None:
         made, deadline_s = plan.estimate, sizing.limits.deadline_s
         slow_s = plan.span_s() * made.iter_time_s_upper / made.iter_time_s
-        late = ""
-        if deadline_s is not None and slow_s > deadline_s:
-            late = f", {format_seconds(slow_s - deadline_s)} late"
+        late_s = 0.0 if deadline_s is None else max(slow_s - deadline_s, 0.0)
+        late = f", {format_seconds(late_s)} late" if late_s else ""
         others.append(f"At the slow end of that the job takes {format_seconds(slow_s)}{late}.")
     is_part = plan.num_nodes == 1 and gpus < node.num_accelerators
     place = f"of a {node.name}" if is_part else f"{plan.num_nodes:,} x {node.name}"
     one, several = ("holds", "hold") if sizing.limits.is_empty else ("does", "do")
-    head = f"{gpus:,} GPUs ({place}) are the fewest that {several} it."
-    if gpus == 1:
-        head = f"1 GPU ({place}) is the fewest that {one} it."
+    what = f"is the fewest that {one} it" if gpus == 1 else f"are the fewest that {several} it"
+    head = f"{plural(gpus, 'GPU')} ({place}) {what}."
     figures = [f"  {line}" for line in figure_lines(plan)]
     return [Text(head, "bold green"), Text(run, "bold"), *map(Text, [*figures, *others])]
 
@@ -246,9 +244,8 @@ def print_scaling(
 ) -> None:
     """Print how far it scales and the best plan of every size; ``verbose``: what is assumed."""
     context = result.case.context
-    node, batch = context.cluster.node.name, None
-    if result.is_weak:
-        batch = f"batch in proportion to GPUs x {context.job.seq_len} tokens"
+    growing = f"batch in proportion to GPUs x {context.job.seq_len} tokens"
+    batch, node = growing if result.is_weak else None, context.cluster.node.name
     inputs = inputs_line(result.case.contexts, on=node, batch=batch)
     title = f"{'Weak' if result.is_weak else 'Strong'} scaling of {inputs}"
     within_s, late = result.finish_in_s, ", ".join(f"{gpus:,}" for gpus in result.late_at)

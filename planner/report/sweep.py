@@ -33,10 +33,7 @@ class SweepRow:
     executor: str
 
 
-# The best cells of results; their rows have a rank.
-SweepShowRow: Any = row_of(
-    "SweepShowRow",
-    Winners,
+@row_of(
     {
         "results": str,
         "cells": int,
@@ -47,6 +44,10 @@ SweepShowRow: Any = row_of(
     },
     leave_out=("best", "num_plans", "num_unknown"),
 )
+class SweepShowRow(Winners):
+    """The best cells of results; their rows have a rank."""
+
+    rows: list[dict[str, Any]]
 
 
 def outcome(results: Results, num_known: int, executor: str) -> SweepRow:
@@ -63,13 +64,13 @@ def outcome(results: Results, num_known: int, executor: str) -> SweepRow:
 
 
 def print_outcome(
-    made: SweepRow, rows: Sequence[Row], size: str, out: Console, *, following: str
+    made: SweepRow, rows: Sequence[Row], size: str, console: Console, *, following: str
 ) -> None:
     """Print what came of a sweep, and the usual reasons of cells without a plan."""
     said = [f"{count:,} {STATUSES[name]}" for name, count in made.by_status.items() if count]
     reasons = Counter((row["status"], row["reason"]) for row in rows if row["status"] != PLAN)
     show(
-        out,
+        console,
         f"{made.cells:,} cells ({size}): {', '.join(said)}.",
         f"{made.known:,} answers were known." if made.known else "",
         *(
@@ -80,14 +81,14 @@ def print_outcome(
     )
 
 
-def print_show(shown: Winners, out: Console) -> None:
+def print_show(shown: Winners, console: Console) -> None:
     """Print the best cells."""
     kept = f" with {' and '.join(shown.conditions)}" if shown.conditions else ""
     per = f", for each {' and '.join(map(_plain, shown.per))}" if shown.per else ""
     lacking = f" ({shown.num_unknown:,} without the figure)" if shown.num_unknown else ""
     rows = [row for ranked in shown.best for row in ranked]
     show(
-        out,
+        console,
         f"{shown.measure.title} of {shown.num_plans:,} plans{lacking}{kept}{per}:",
         Table(rows, _columns((*shown.per, *shown.choices), rows)),
         whole(f"The first: {rows[0]['command']}"),
@@ -143,7 +144,7 @@ def render_show_csv(shown: Winners) -> str:
     return csv_text(rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
-def show_document(shown: Winners) -> Any:  # noqa: ANN401 - a row
+def show_document(shown: Winners) -> SweepShowRow:
     """Return the document ``sweep-show``, with every column of the results."""
     return row_from(
         SweepShowRow,

@@ -34,14 +34,18 @@ class Screen(Console):
                 yield Segment(printable(segment.text), segment.style)
 
 
-def drawn(screen: Callable[[Console], None], width: int) -> str:
-    """What is printed, as text so many characters wide, without colours."""
+def drawn(screen: Callable[..., None], width: int) -> str:
+    """What is printed on a ``console``, as text so many characters wide, without colours."""
     text = io.StringIO()
-    screen(
-        Screen(
-            width=width, file=text, color_system=None, highlight=False, emoji=False, markup=False
-        )
+    console = Screen(
+        width=width,
+        file=text,
+        color_system=None,
+        highlight=False,
+        emoji=False,
+        markup=False,
     )
+    screen(console=console)
     return text.getvalue()
 
 
@@ -76,7 +80,10 @@ class Table(Generic[R]):
         return [[column.text(row) for column in self.columns] for row in self.rows]
 
 
-def differing(columns: Sequence[Column[R]], rows: Sequence[R]) -> list[Column[R]]:
+def differing(
+    columns: Sequence[Column[R]],
+    rows: Sequence[R],
+) -> list[Column[R]]:
     """The columns in which rows differ."""
     return [column for column in columns if len({column.text(row) for row in rows}) > 1]
 
@@ -146,10 +153,11 @@ def text_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str] = ()
 ) -> Table[Sequence[str]]:
     """A table of texts; the first column and those titled ``left`` are words, which wrap."""
-    columns: list[Column[Sequence[str]]] = []
-    for place, title in enumerate(titles):
-        is_word = place == 0 or title in left
-        columns.append(Column(title, itemgetter(place), right=not is_word, wraps=is_word))
+    words = [place == 0 or title in left for place, title in enumerate(titles)]
+    columns = [
+        Column[Sequence[str]](title, itemgetter(place), right=not words[place], wraps=words[place])
+        for place, title in enumerate(titles)
+    ]
     return Table(list(rows), columns)
 
 

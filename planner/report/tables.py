@@ -166,9 +166,8 @@ def plans_table(
     Times are compared with the fastest, with the first where plans have names.
     """
     every, first = [*plans, *ladder], plans[0]
-    ranks = {id(plan): str(number) for number, plan in enumerate(plans, start=1)}
-    if names:
-        ranks = dict(zip(map(id, plans), names, strict=True))
+    named = names or [str(number) for number in range(1, len(plans) + 1)]
+    ranks = dict(zip(map(id, plans), named, strict=True))
     # Where the job's tokens are given.
     of_job = [] if first.total_s() is None else [DAYS]
     of_job += [amount_column("cost_usd")] if of_job and first.cost_usd() is not None else []

@@ -106,10 +106,9 @@ def _reasons(answer: WhyAnswer) -> Iterator[str]:
         yield _mostly(both)
     else:
         factor = both.gpu_time_factor - 1.0
-        much = f"{abs(factor):.1%} {'more' if factor > 0 else 'less'} GPU time"
-        if abs(factor) < SMALL_FRACTION:
-            much = "the same GPU time"
-        yield f"on {used:,} GPUs, the best plan on {of_best:,}: {much} per token"
+        much = f"{abs(factor):.1%} {'more' if factor > 0 else 'less'}"
+        much = "the same" if abs(factor) < SMALL_FRACTION else much
+        yield f"on {used:,} GPUs, the best plan on {of_best:,}: {much} GPU time per token"
     yield _error_words(both)
 
 

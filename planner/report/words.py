@@ -71,11 +71,11 @@ def note_lines(notes: Iterable[Note], *, assumed: bool) -> list[Text]:
 
 def software_lines(contexts: Iterable[Context], plans: Sequence[Plan]) -> list[Text]:
     """Return which software the plans assume, by framework."""
-    lines = []
-    for context in contexts:
-        used = [plan.strategy for plan in plans if plan.framework == context.traits.name]
-        lines += [Text(assumptions_line(context, used), "dim")] if used else []
-    return lines
+    used = (
+        (context, [plan.strategy for plan in plans if plan.framework == context.traits.name])
+        for context in contexts
+    )
+    return [Text(assumptions_line(context, own), "dim") for context, own in used if own]
 
 
 def _saved(plan: Plan) -> Iterator[str]:
@@ -221,15 +221,6 @@ def mfu_line(plan: Plan) -> str:
     )
 
 
-def memory_line(plan: Plan) -> str:
-    """Return the peak of a GPU's memory, and what is free."""
-    memory = plan.estimate.memory
-    return (
-        f"peak memory {memory.peak_bytes / GIB:,.1f} of {memory.hbm_bytes / GIB:,.1f} GiB, "
-        f"{memory.free_bytes / GIB:,.1f} free"
-    )
-
-
 def host_line(plan: Plan) -> str:
     """Return what is taken of a node's host memory or disks, and whether their size is assumed.
 
@@ -255,8 +246,11 @@ def job_line(plan: Plan) -> str:
 
 def figure_lines(plan: Plan) -> list[str]:
     """Return the figures of a plan: time, utilization, memory, and what the job takes."""
-    found = [time_line(plan), utilization_line(plan), memory_line(plan), host_line(plan)]
-    return [line for line in (*found, job_line(plan)) if line]
+    peak, hbm = plan.estimate.memory.peak_bytes, plan.estimate.memory.hbm_bytes
+    free = plan.estimate.memory.free_bytes
+    memory = f"peak memory {peak / GIB:,.1f} of {hbm / GIB:,.1f} GiB, {free / GIB:,.1f} free"
+    found = (time_line(plan), utilization_line(plan), memory, host_line(plan), job_line(plan))
+    return [line for line in found if line]
 
 
 def costs_line(plan: Plan) -> str:

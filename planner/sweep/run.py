@@ -154,9 +154,8 @@ def answer(task: Task) -> Row:
     if found.plans:
         return {"status": PLAN, "reason": "", **_figures(found.plans[0], found)}
     limits = "" if resolved.aim.limits.is_empty else " within the limits"
-    reason = f"no layout fits{limits}"
-    if not found.is_complete:
-        reason = f"no plan found within --time-limit {resolved.time_limit_s:g}"
+    late = f"no plan found within --time-limit {resolved.time_limit_s or 0:g}"
+    reason = f"no layout fits{limits}" if found.is_complete else late
     return {"status": NOTHING, "reason": reason}
 
 

@@ -14,7 +14,8 @@ import yaml
 from plan_document import plan_document
 
 from planner.cli.saved import read_saved
-from planner.report.page import describe, render_page
+from planner.report.document import rendered
+from planner.report.page import describe
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -34,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan, _ = read_saved(saved)
     path = folder / "page.html"
     described = describe(plan, origin="", files=(), refused="none", answer=None)
-    path.write_text(render_page(described), encoding="utf-8")
+    path.write_text(rendered("page.html.j2", page=described), encoding="utf-8")
     return path
 
 

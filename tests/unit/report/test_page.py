@@ -17,7 +17,8 @@ from planner.formats.format import OutputFile
 from planner.notes import Note, NoteKind
 from planner.query.objectives import Aim
 from planner.report import charts
-from planner.report.page import describe, render_page
+from planner.report.document import rendered
+from planner.report.page import describe
 from planner.units import GIB, format_seconds
 
 HOSTILE = '<script>alert("1")</script><img src=http://x.test/a onerror=alert(1)>&amp;\x1b[2J'
@@ -38,7 +39,7 @@ def planned(**layout: object) -> Plan:
 def html(plan: Plan, **changes: Any) -> str:
     file = OutputFile(name="launch.sh", text="echo '<b>' && torchrun x\n")
     fields = {"origin": "planner export", "files": (file,), "refused": "", "answer": None}
-    return render_page(describe(plan, **{**fields, **changes}))
+    return rendered("page.html.j2", page=describe(plan, **{**fields, **changes}))
 
 
 def page(plan: Plan, **changes: Any) -> Page:
