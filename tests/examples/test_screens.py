@@ -28,6 +28,7 @@ from typing import Any
 import pytest
 import yaml
 from in_process import Run, planner
+from places import at
 from plan_document import plan_document
 
 EXAMPLES = Path(__file__).parent
@@ -76,12 +77,6 @@ def assert_width(answer: Run, width: int) -> None:
     lines = [line for line in answer.out.splitlines() if not line.startswith("Next: ")]
     assert max(map(len, lines)) <= width
     assert "…" not in answer.out
-
-
-def at(document: Any, path: str) -> Any:
-    for key in path.split("."):
-        document = document[int(key) if isinstance(document, list) else key]
-    return document
 
 
 def assert_values(case: dict[str, Any]) -> None:

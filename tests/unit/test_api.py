@@ -40,23 +40,11 @@ def test_it_is_the_answer_of_the_command(answer: planner.Planned) -> None:
     assert shown == table
 
 
-def test_options_of_the_layout_narrow_the_search_as_those_of_the_command() -> None:
-    found = planner.plan("llama3.2-1b", "8xh100", tp=2, global_batch=64, seq_len=2048, top=1)
-    assert found.best.strategy.tp == 2
-    assert found.answer.narrowing.texts == ("--fix tp=2",)
-
-
-def test_an_unknown_option_is_refused_with_the_nearest() -> None:
-    with pytest.raises(TypeError, match="no option 'seqlen'; did you mean seq_len"):
-        planner.plan("llama3.2-1b", "8xh100", seqlen=2048)
-
-
 def test_plans_are_best_first(answer: planner.Planned) -> None:
     assert answer.best is answer.plans[0]
     assert answer.best.strategy.tp in (1, 2)
-    assert [row["rank"] for row in answer.to_rows() if row["table"] == "plans"] == list(
-        range(1, len(answer.plans) + 1)
-    )
+    ranks = [row["rank"] for row in answer.to_rows() if row["table"] == "plans"]
+    assert ranks == list(range(1, len(answer.plans) + 1))
     assert re.fullmatch(r"<llama3\.2-1b on 8xh100: .* MFU .*%; \d layouts>", repr(answer))
 
 
@@ -65,6 +53,8 @@ def test_it_is_shown_in_terminals_and_notebooks(answer: planner.Planned) -> None
     Console(file=text, width=100).print(answer)
     assert "Best layouts on 8 GPUs" in text.getvalue()
     assert max(map(len, text.getvalue().splitlines())) <= 100
+    assert "Best layouts on 8 GPUs" in str(answer)
+    assert max(map(len, str(answer).splitlines()[:-2])) <= 80
     assert answer._repr_html_().startswith("<pre")
     assert "Best layouts" in answer._repr_html_()
 
@@ -94,6 +84,10 @@ def test_what_is_wrong_is_raised_all_at_once() -> None:
     assert len(caught.value.problems) == 3
     with pytest.raises(NothingFitsError, match="nothing fits"):
         planner.plan("llama3.1-405b", "8xh100")
+    with pytest.raises(TypeError, match="no option 'seqlen'; did you mean seq_len"):
+        planner.plan("llama3.2-1b", "8xh100", seqlen=2048)
+    with pytest.raises(AttributeError, match="no attribute 'plam'"):
+        planner.plam  # noqa: B018
 
 
 def test_every_question_is_asked_as_by_its_command(tmp_path: Path) -> None:
@@ -113,17 +107,6 @@ def test_every_question_is_asked_as_by_its_command(tmp_path: Path) -> None:
             ask(*question, nonsense=True)
     with pytest.raises(InputError, match="--deadline: not taken here"):
         planner.why(*question, tp=2, deadline="30d")
-
-
-def test_it_prints_its_screen(answer: planner.Planned) -> None:
-    assert "Best layouts on 8 GPUs" in str(answer)
-    assert max(map(len, str(answer).splitlines()[:-2])) <= 80
-    assert len(repr(answer).splitlines()) == 1
-
-
-def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'plam'"):
-        planner.plam  # noqa: B018
 
 
 def test_the_page_of_the_documentation_runs(
@@ -147,7 +130,9 @@ def test_its_page_is_written_once(answer: planner.Planned, tmp_path: Path) -> No
     assert answer.report(page, force=True) == page
 
 
-def test_a_plan_fits_a_line() -> None:
-    best = planner.plan("gpt3-xl", "1xdgx-a100-640", global_batch=64, top=1).best
-    assert len(repr(best)) < 80
-    assert repr(best).startswith("Plan(megatron, 8 GPUs, ")
+def test_options_of_the_layout_narrow_the_search_and_a_plan_fits_a_line() -> None:
+    found = planner.plan("gpt3-xl", "1xdgx-a100-640", global_batch=64, tp=2, top=1)
+    assert found.best.strategy.tp == 2
+    assert found.answer.narrowing.texts == ("--fix tp=2",)
+    assert len(repr(found.best)) < 80
+    assert repr(found.best).startswith("Plan(megatron, 8 GPUs, ")

@@ -1,8 +1,12 @@
 """Recipes as plans: their software and layout, the nearest to a question, its place in rows."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from places import assert_places
 
 from planner.answers.base import Plan
 from planner.answers.recipe import nearest_recipe, place, recipe_strategy, recipe_traits
@@ -18,6 +22,7 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB
 
 H100 = "llama3_8b_pretrain_8gpu_h100_bf16"
+CASES = yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text("utf-8"))
 
 
 def question(model: str, cluster: str, *, batch: int = 128, precision: str = "bf16") -> Context:
@@ -40,39 +45,18 @@ def plan_of(context: Context, strategy: Strategy) -> Plan:
     return Plan(context=context, strategy=strategy, estimate=made, is_optimal=True)
 
 
-def test_degrees_and_batch_follow_from_the_gpus() -> None:
-    strategy = strategy_of("llama31_405b_pretrain_1024gpu_h100_bf16")
-    assert (strategy.tp, strategy.pp, strategy.vpp, strategy.cp) == (8, 8, 8, 2)
-    assert (strategy.dp, strategy.num_micro_batches) == (8, 192)
-    assert (strategy.zero_stage, strategy.sequence_parallel) == (1, True)
-    assert strategy.layers_per_stage == (15, 16, 16, 16, 16, 16, 16, 15)
-
-
-def test_fsdp_is_stage_3_and_offloads_what_it_says() -> None:
-    strategy = strategy_of("llama31_405b_pretrain_256gpu_gb300_bf16")
-    assert strategy.zero_stage == 3
-    assert strategy.offloaded_layers_per_stage == (40,)
-
-
-def test_a_cut_layout_is_completed() -> None:
-    strategy = strategy_of("deepseek_v3_pretrain_256gpu_gb200_bf16")
-    assert strategy.layers_per_stage == (16, 16, 16, 13)
-    assert strategy.selective_layers_per_stage == strategy.layers_per_stage
-    assert strategy.recompute_modules == ("mla_up_proj",)
-
-
-def test_blocks_are_recomputed_in_every_virtual_stage() -> None:
-    assert strategy_of("llama3_8b_pretrain_8gpu_h100_fp8cs").recompute_layers_per_stage == (5,)
-    interleaved = strategy_of("llama3_70b_peft_8gpu_h100_bf16")
-    assert interleaved.recompute_layers_per_stage == (20, 20, 20, 20)
-
-
-def test_named_layers_are_recomputed_where_they_lie() -> None:
+def test_as_many_layers_are_recomputed_as_are_named() -> None:
     strategy = strategy_of("MI355X/deepseek_v3-BF16-pretrain")
     assert sum(strategy.layers_per_stage) == 61
     assert sum(strategy.recompute_layers_per_stage) == 21
-    first = strategy_of("MI355X/deepseek_v3-BF16-pretrain", recompute_layers=(0, 1, 60))
-    assert first.recompute_layers_per_stage == (1, 1, *[0] * 13, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "places"),
+    [pytest.param(*row, id=claim) for claim, rows in CASES.items() for row in rows],
+)
+def test_a_recipe_is_a_layout(name: str, changes: dict[str, Any], places: dict[str, Any]) -> None:
+    assert_places(strategy_of(name, **changes), places)
 
 
 @pytest.mark.parametrize(("gpus", "batch"), [(7, 128), (8, 130)])
@@ -96,23 +80,22 @@ def test_every_recipe_has_software_and_whole_nodes(recipe: Recipe) -> None:
     assert traits.optimizer.name == recipe.optimizer
 
 
-def test_the_runtime_is_laid_over_the_profile() -> None:
-    traits = recipe_traits(find_recipe("deepseek_v3_pretrain_256gpu_gb200_fp8mx"))
-    assert traits.profile == "bridge"
-    assert traits.kernels.cuda_graph_fraction == 1.0
-    assert traits.overlap.expert_all_to_all_overlap == "batches"
-    assert traits.overlap.tensor_parallel_overlap == "none"
+def test_the_runtime_is_laid_over_the_profile_and_adapters_are_trained() -> None:
+    places = {
+        "profile": "bridge",
+        "kernels.cuda_graph_fraction": 1.0,
+        "overlap.expert_all_to_all_overlap": "batches",
+        "overlap.tensor_parallel_overlap": "none",
+    }
+    assert_places(recipe_traits(find_recipe("deepseek_v3_pretrain_256gpu_gb200_fp8mx")), places)
+    training = recipe_traits(find_recipe("llama3_70b_peft_8gpu_h100_bf16")).training
+    assert training.words == "lora of rank 16 on q,k,v"
 
 
 def test_recipes_of_adapters_are_priced_but_those_of_latent_attention() -> None:
     assert not any(priced_problem(recipe) for recipe in load_recipes())
     latent = replace(find_recipe("llama3_70b_peft_8gpu_h100_bf16"), model="deepseek-v3")
     assert "lora of latent attention is not modelled" in priced_problem(latent)
-
-
-def test_a_recipe_of_adapters_trains_those_it_states() -> None:
-    training = recipe_traits(find_recipe("llama3_70b_peft_8gpu_h100_bf16")).training
-    assert training.words == "lora of rank 16 on q,k,v"
 
 
 def test_the_nearest_recipe_is_of_this_architecture_and_accelerator() -> None:
@@ -123,13 +106,10 @@ def test_the_nearest_recipe_is_of_this_architecture_and_accelerator() -> None:
 
 
 def test_the_nearest_recipe_is_near_in_gpus_then_of_the_precision() -> None:
-    fp8 = nearest_recipe(question("llama3-8b", "4xdgx-h100", precision="fp8"))
-    assert fp8.precision == "fp8"
+    assert nearest_recipe(question("llama3-8b", "4xdgx-h100", precision="fp8")).precision == "fp8"
     assert nearest_recipe(question("llama3-8b", "8xdgx-h100")) is None
-    deepspeed = replace(
-        question("llama3-8b", "1xdgx-h100"), traits=load_traits("deepspeed", "current")
-    )
-    assert nearest_recipe(deepspeed) is None
+    deepspeed = load_traits("deepspeed", "current")
+    assert nearest_recipe(replace(question("llama3-8b", "1xdgx-h100"), traits=deepspeed)) is None
 
 
 def test_a_layout_among_the_rows_is_found_with_its_knobs_apart() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from planner.catalog import hwdb_dir
-from planner.catalog.clusters import load_cluster, node_of_catalog
+from planner.catalog.clusters import node_of_catalog
 from planner.catalog.figures import validate
 from planner.catalog.hardware import (
     SCHEMAS,
@@ -86,40 +86,9 @@ def test_names_and_aliases_are_unique_and_lead_somewhere() -> None:
             seen.add(name)
 
 
-def test_a100_is_converted_to_base_units() -> None:
-    a100 = load_accelerator("a100-sxm-80")
-    assert a100.hbm_bytes == pytest.approx(79.15 * 2**30)
-    assert a100.hbm_bytes_per_s == pytest.approx(2.039e12)
-    assert a100.peak_flops_per_s["bf16"] == pytest.approx(312e12)
-    assert a100.peak_flops_per_s["fp32"] == pytest.approx(19.5e12)
-    assert "fp8" not in a100.peak_flops_per_s
-    assert a100.gemm.launch_s == pytest.approx(6.5e-6)
-    assert a100.gemm.num_multiprocessors == 108
-    assert a100.gemm.sustained_fraction == 0.85
-    assert a100.tdp_w == 400
-
-
-def test_dgx_h100_is_converted_to_base_units() -> None:
-    node = node_of_catalog("dgx-h100")[0]
-    assert node.accelerator.peak_flops_per_s["fp8"] == pytest.approx(1979e12)
-    assert node.num_accelerators == 8
-    assert node.scale_up.bytes_per_s == pytest.approx(450e9)
-    assert node.nic_bytes_per_s == pytest.approx(8 * 400e9 / 8)
-    assert node.host_memory_bytes == 2048 * 2**30
-    assert node.host_link_bytes_per_s == pytest.approx(52e9)
-    assert node.nvme_bytes == pytest.approx(30.72e12)
-    fit = node.accelerator.collectives["all_reduce"][0]
-    assert fit.num_ranks == 2
-    assert fit.switch_bytes == pytest.approx((1448 * 1024,))
-    assert fit.busbw_bytes_per_s == pytest.approx((132e9, 301.4e9))
-    assert fit.latency_s == pytest.approx((6.793e-6, 20.9e-6))
-
-
 def test_a_ring_on_omni_path_has_one_port_of_a_node() -> None:
     assert load_fabric("omni-path-100").ring_bytes_per_s == 12.5e9
     assert load_fabric("ib-hdr").ring_bytes_per_s == float("inf")
-    level = load_cluster("2xjean-zay-v100").fabric
-    assert level.ring_achieved_bytes_per_s == pytest.approx(6.5e9)  # 5.0 and 6.8 measured
 
 
 def test_collectives_follow_the_scale_up_rate_of_the_node() -> None:
@@ -141,7 +110,9 @@ def test_aliases_ignore_case_and_unknown_names_offer_the_nearest() -> None:
 def test_assumed_figures_are_named_with_their_reason() -> None:
     t4: AcceleratorSpec = load_accelerator("t4")
     assert any("gemm.sustained_fraction" in text for text in t4.assumptions)
-    assert load_accelerator("a100-sxm-80").assumptions == ()
+    a100 = load_accelerator("a100-sxm-80")
+    assert a100.assumptions == ()
+    assert "fp8" not in a100.peak_flops_per_s
 
 
 def test_rows_show_vendor_units_and_sources() -> None:

@@ -1,12 +1,12 @@
 """What a file leaves open follows from the job; what it contradicts is said at its line."""
 
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from fake_format import FORMAT, demo_text
+from places import assert_places
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -35,9 +35,7 @@ def test_what_a_file_leaves_open_follows(
 ) -> None:
     made = completed(job, **keys)
     assert made.findings == ()
-    for place, value in places.items():
-        found = attrgetter(place)(made.layout)
-        assert (list(found) if isinstance(value, list) else found) == value, place
+    assert_places(made.layout, places)
 
 
 def said(made: Completed) -> list[tuple[str, str, int]]:

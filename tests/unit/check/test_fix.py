@@ -1,13 +1,13 @@
 """Where repairs start: contradictions leave a whole strategy, what follows is filled in."""
 
 from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from fake_format import FORMAT, demo_text
+from places import assert_places
 
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
@@ -45,9 +45,7 @@ def test_a_repair_starts_from_what_the_file_and_the_job_say(
     start: Callable[..., Start], job: dict[str, int], keys: dict[str, Any], places: dict[str, Any]
 ) -> None:
     made = start(job, **keys)
-    for place, value in places.items():
-        found = attrgetter(place)(made)
-        assert (list(found) if isinstance(value, list) else found) == value, place
+    assert_places(made, places)
 
 
 def test_places_are_those_of_the_file(start: Callable[..., Start]) -> None:

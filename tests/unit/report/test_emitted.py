@@ -47,7 +47,3 @@ def test_the_table_of_ranks_is_where_the_network_has_them(readme: Any, placement
 def test_file_names_with_spaces_are_quoted_in_the_command_that_checks(readme: Any) -> None:
     check = "planner check config.json --model 'my model.yaml' --cluster 'a b.yaml'"
     assert check in readme(dp=8, num_micro_batches=8)
-
-
-def test_a_bar_in_a_reason_keeps_the_table(readme: Any) -> None:
-    assert "| one \\| two |" in readme(dp=8, num_micro_batches=8)

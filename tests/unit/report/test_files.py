@@ -1,5 +1,6 @@
 """A folder of files: all or nothing, never outside, nothing replaced unasked."""
 
+import itertools
 import os
 import stat
 from collections.abc import Callable
@@ -20,11 +21,8 @@ FILES = (
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 WHOLE = {file.name: file.text.encode() for file in FILES}
@@ -38,9 +36,11 @@ def test_all_files_are_written_as_they_are(tmp_path: Path) -> None:
     assert stat.S_IMODE((out / "a.json").stat().st_mode) == 0o644
 
 
-def test_other_files_of_the_folder_stay(tmp_path: Path) -> None:
+def test_force_replaces_files_and_others_of_the_folder_stay(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     write_folder(tmp_path, FILES, force=False)
+    (tmp_path / "a.json").write_text("old a")
+    write_folder(tmp_path, FILES, force=True)
     assert tree(tmp_path) == {**WHOLE, "mine": b"mine"}
 
 
@@ -52,12 +52,6 @@ def test_every_file_in_the_way_is_named_and_nothing_is_written(tmp_path: Path) -
     assert [Path(problem.where).name for problem in caught.value.problems] == ["a.json", "c.md"]
     assert all("--force" in problem.message for problem in caught.value.problems)
     assert tree(tmp_path) == {"a.json": b"old a", "c.md": b"old c"}
-
-
-def test_force_replaces_files(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("old a")
-    write_folder(tmp_path, FILES, force=True)
-    assert tree(tmp_path) == WHOLE
 
 
 def test_force_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
@@ -107,51 +101,51 @@ def test_what_stands_in_the_way_stays(
     with pytest.raises(InputError, match=said):
         write_folder(tmp_path / folder, FILES, force=False)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_folder_in_place_of_a_file_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "c.md").mkdir()
-    with pytest.raises(InputError, match="no regular file"):
-        write_folder(tmp_path, FILES, force=True)
+    if (tmp_path / name).is_dir():
+        with pytest.raises(InputError, match="no regular file"):
+            write_folder(tmp_path, FILES, force=True)
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", ".", "a\\b", "a\0b"])
-def test_a_name_that_leads_outside_is_a_defect(tmp_path: Path, name: str) -> None:
+def test_names_that_lead_outside_or_are_given_twice_are_a_defect(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="inside the output folder"):
         write_folder(tmp_path, (OutputFile(name=name, text=""),), force=True)
-
-
-def test_two_files_of_one_name_are_a_defect(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one name"):
         write_folder(tmp_path, (FILES[0], FILES[0]), force=True)
 
 
+@pytest.fixture
+def full_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """The disk is full when so many files have been put in their places."""
+
+    def fill(number: int) -> None:
+        calls, replace = itertools.count(1), Path.replace
+
+        def failing(path: Path, target: str | os.PathLike[str]) -> Path:
+            if next(calls) == number:
+                raise OSError(28, "No space left on device")
+            return replace(path, target)
+
+        monkeypatch.setattr(module.Path, "replace", failing)
+
+    return fill
+
+
 @pytest.mark.parametrize("broken", [1, 2, 3, 4])
 def test_a_failure_in_the_middle_leaves_everything_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int
+    tmp_path: Path, full_at: Callable[[int], None], broken: int
 ) -> None:
     old = {"a.json": b"old a", "c.md": b"old c"}
     for name, content in old.items():
         (tmp_path / name).write_bytes(content)
-    calls, replace = [0], Path.replace
-
-    def failing(path: Path, target: str | os.PathLike[str]) -> Path:
-        calls[0] += 1
-        if calls[0] == broken:
-            raise OSError(28, "No space left on device")
-        return replace(path, target)
-
-    monkeypatch.setattr(module.Path, "replace", failing)
+    full_at(broken)
     with pytest.raises(InputError, match="No space left"):
         write_folder(tmp_path, FILES, force=True)
     assert tree(tmp_path) == old
 
 
-def test_a_failure_leaves_no_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(path: Path, target: str | os.PathLike[str]) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(module.Path, "replace", failing)
+def test_a_failure_leaves_no_new_folder(tmp_path: Path, full_at: Callable[[int], None]) -> None:
+    full_at(1)
     with pytest.raises(InputError):
         write_folder(tmp_path / "new" / "deep", FILES, force=False)
     assert list(tmp_path.iterdir()) == []
@@ -168,18 +162,10 @@ def test_what_an_earlier_writing_left_of_a_kind_goes_with_it(tmp_path: Path) -> 
 
 
 def test_a_failure_brings_back_what_was_to_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, full_at: Callable[[int], None]
 ) -> None:
     (tmp_path / "trace.9.et").write_text("old")
-    calls, replace = [0], Path.replace
-
-    def failing(path: Path, target: str | os.PathLike[str]) -> Path:
-        calls[0] += 1
-        if calls[0] == 2:
-            raise OSError(28, "No space left on device")
-        return replace(path, target)
-
-    monkeypatch.setattr(module.Path, "replace", failing)
+    full_at(2)
     with pytest.raises(InputError, match="No space left"):
         write_folder(tmp_path, FILES, force=True, replaces="trace.*.et")
     assert tree(tmp_path) == {"trace.9.et": b"old"}

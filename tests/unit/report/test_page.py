@@ -29,9 +29,10 @@ def plan() -> Plan:
     return planned(tp=2, pp=4)
 
 
-def planned(**layout: object) -> Plan:
-    context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
-    context, strategy = resolve(context, requested(global_batch=16, **layout))
+def planned(global_batch: int = 16, **layout: object) -> Plan:
+    question = {"model": "llama3-8b", "cluster": "2xdgx-h100", "seq_len": 2048}
+    context = context_of(**question, global_batch=global_batch)
+    context, strategy = resolve(context, requested(global_batch=global_batch, **layout))
     found = estimate(context, strategy)
     return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
 
@@ -112,16 +113,9 @@ def test_bars_of_time_sum_to_the_iteration_and_of_memory_to_the_peak(plan: Plan)
         assert sum(charts.peak_groups(found.curves[stage]).values()) == pytest.approx(peak / GIB)
 
 
-def test_long_iterations_are_drawn_at_both_ends() -> None:
-    short = planned(tp=2, pp=4)
-    assert len(charts.windows(iteration(short), short.strategy)) == 1
-    context, strategy = resolve(
-        replace(short.context, job=replace(short.context.job, global_batch=512)),
-        requested(tp=2, pp=4, global_batch=512),
-    )
-    long = Plan(
-        context=context, strategy=strategy, estimate=estimate(context, strategy), is_optimal=False
-    )
+def test_long_iterations_are_drawn_at_both_ends(plan: Plan) -> None:
+    assert len(charts.windows(iteration(plan), plan.strategy)) == 1
+    long = planned(global_batch=512, tp=2, pp=4)
     (start, _), (_, end) = charts.windows(iteration(long), long.strategy)
     assert (start, end) == pytest.approx((0.0, long.estimate.iter_time_s))
 

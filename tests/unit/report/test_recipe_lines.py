@@ -1,6 +1,7 @@
 """One line says what a vendor ships and where it stands; the list starts with a verdict."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,6 @@ from planner.answers.recipe import Placed, place, recipe_strategy
 from planner.answers.show import Recipes, recipes
 from planner.catalog.recipes import find_recipe
 from planner.cost.estimate import estimate
-from planner.query.like import priced_problem
 from planner.report.plan import placed_line
 from planner.report.show import recipes_line
 from tools.plausibility import recipe_context
@@ -30,15 +30,25 @@ def placed() -> Placed:
     return place(context, RECIPE, rows)
 
 
-def test_a_layout_among_the_rows(placed: Placed) -> None:
-    slower = placed.slower_fraction
-    assert slower is not None
-    assert placed_line(placed) == f"{SHIPS}: row 2, {100 * slower:+.1f} %."
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"slower_fraction": 0.0214}, "row 2, +2.1 %."),
+        ({"row": None, "slower_fraction": 0.031}, "not among the rows, +3.1 %."),
+        (
+            {"slower_fraction": 0.5, "own_slower_fraction": -0.021},
+            "row 2, +50.0 % (-2.1 % under megatron bridge and its runtime).",
+        ),
+        ({"problem": "too wide"}, "not possible here: too wide."),
+    ],
+)
+def test_where_a_layout_stands_is_said(placed: Placed, changes: dict[str, Any], said: str) -> None:
+    assert placed_line(replace(placed, **changes)) == f"{SHIPS}: {said}"
 
 
-def test_a_layout_not_among_the_rows(placed: Placed) -> None:
-    line = placed_line(replace(placed, row=None, slower_fraction=0.031))
-    assert line == f"{SHIPS}: not among the rows, +3.1 %."
+def test_less_free_than_the_margin_is_said(placed: Placed) -> None:
+    tight = place(replace(placed.context, margin_fraction=0.4), RECIPE)
+    assert placed_line(tight).endswith("GiB free, less than the margin.")
 
 
 def test_a_layout_that_does_not_fit(placed: Placed) -> None:
@@ -53,30 +63,12 @@ def test_a_layout_that_does_not_fit(placed: Placed) -> None:
     assert "but fits under megatron bridge" in placed_line(replace(missing, own=own))
 
 
-def test_a_slow_one_is_shown_under_its_own_software_too(placed: Placed) -> None:
-    slow = replace(placed, slower_fraction=0.5, own_slower_fraction=-0.021)
-    line = placed_line(slow)
-    assert line == f"{SHIPS}: row 2, +50.0 % (-2.1 % under megatron bridge and its runtime)."
-
-
-def test_less_free_than_the_margin_is_said(placed: Placed) -> None:
-    context = replace(placed.context, margin_fraction=0.4)
-    tight = placed_line(place(context, RECIPE))
-    assert tight.endswith("GiB free, less than the margin.")
-
-
-def test_a_layout_that_cannot_run_has_the_reason(placed: Placed) -> None:
-    line = placed_line(Placed(recipe=RECIPE, context=placed.context, problem="too wide"))
-    assert line == f"{SHIPS}: not possible here: too wide."
-
-
 def test_the_first_line_counts_by_vendor_and_what_is_listed_only() -> None:
     text = recipes_line(recipes(()))
     assert text.startswith("211 recipes: 125 of NVIDIA (Megatron-Bridge 0.6.2")
     assert "86 of AMD" in text
     assert "listed only" not in text
     (lora,) = recipes(("llama3_70b_peft_8gpu_h100_bf16",)).recipes
-    assert "latent attention is not modelled" in priced_problem(replace(lora, model="deepseek-v3"))
     some = Recipes(words=(), recipes=(lora, replace(lora, not_priced=LATENT)))
     assert f"1 listed only: {LATENT}" in recipes_line(some)
     assert recipes_line(Recipes(words=("h100", "amd"), recipes=())) == "No recipe for h100 amd."

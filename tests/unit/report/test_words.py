@@ -106,36 +106,28 @@ def test_axes_in_which_plans_agree_get_no_column(found: Answer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("full", "selective", "kept_off", "offload", "text"),
     [
-        ({}, "-"),
-        ({"recompute_layers_per_stage": (32,)}, "all"),
-        ({"selective_layers_per_stage": (32,)}, "selected"),
-        ({"recompute_layers_per_stage": (12,)}, "12/32"),
-        (
-            {"recompute_layers_per_stage": (31,), "selective_layers_per_stage": (1,)},
-            "31/32, 1/32 selected",
-        ),
-        ({"offload": "optimizer+parameters:nvme"}, "+ optimizer, parameters to nvme"),
-        (
-            {
-                "recompute_layers_per_stage": (32,),
-                "offload": "optimizer:host",
-                "offload_percent": 75,
-            },
-            "all + 75% optimizer",
-        ),
-        ({"offloaded_layers_per_stage": (8,)}, "+ 8/32 activations"),
+        (0, 0, 0, "none", "-"),
+        (32, 0, 0, "none", "all"),
+        (0, 32, 0, "none", "selected"),
+        (12, 0, 0, "none", "12/32"),
+        (31, 1, 0, "none", "31/32, 1/32 selected"),
+        (0, 0, 0, "optimizer+parameters:nvme", "+ optimizer, parameters to nvme"),
+        (32, 0, 0, "75% optimizer:host", "all + 75% optimizer"),
+        (0, 0, 8, "none", "+ 8/32 activations"),
     ],
 )
 def test_what_saves_memory_in_few_words(
-    found: Answer, changes: dict[str, object], text: str
+    found: Answer, full: int, selective: int, kept_off: int, offload: str, text: str
 ) -> None:
-    plain = with_strategy(
-        found.plans[0], layers_per_stage=(32,), recompute_layers_per_stage=(0,),
-        selective_layers_per_stage=(0,), offload="none", offload_percent=100,
+    percent, _, code = offload.rpartition("% ")
+    plan = with_strategy(
+        found.plans[0], layers_per_stage=(32,), recompute_layers_per_stage=(full,),
+        selective_layers_per_stage=(selective,), offload=code, offload_percent=int(percent or 100),
+        offloaded_layers_per_stage=(kept_off,) if kept_off else (),
     )  # fmt: skip
-    assert memory_saved_by(with_strategy(plain, **changes).strategy) == text
+    assert memory_saved_by(plan.strategy) == text
 
 
 def test_host_memory_is_of_a_whole_node(found: Answer) -> None:

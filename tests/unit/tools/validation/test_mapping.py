@@ -1,12 +1,12 @@
 """Records of five frameworks mapped by hand, and records and lines that are refused."""
 
 import json
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from places import assert_places
 
 from planner.errors import InputError
 from tools.validation.compare import measured_figures
@@ -26,10 +26,7 @@ def records() -> dict[str, Record]:
 
 @pytest.mark.parametrize("name", MAPPED)
 def test_a_run_is_what_its_source_describes(records: dict[str, Record], name: str) -> None:
-    run = to_run(records[name])
-    for place, value in MAPPED[name].items():
-        found = attrgetter(place)(run)
-        assert (list(found) if isinstance(value, list) else found) == value, place
+    assert_places(to_run(records[name]), MAPPED[name])
 
 
 def test_what_is_not_published_or_modelled_is_skipped_with_a_reason(
