@@ -88,8 +88,10 @@ class Editor(ABC):
             return [(end, end, f"{sign} {key}{self.written(value)}")]
         rest = _REST_OF_LINE.match(self.text, end)
         until = rest.end() if rest else end
-        line = f"{self.newline}{indent}{key}{self.written(value, indent)}"
-        return [(end, end, sign), (until, until, line)]
+        return [
+            (end, end, sign),
+            (until, until, f"{self.newline}{indent}{key}{self.written(value, indent)}"),
+        ]
 
     def indent_of(self, position: int) -> str | None:
         """White space before the position, where nothing else stands before it on its line."""

@@ -223,10 +223,9 @@ class _Parser:
     def fail(self, message: str) -> NoReturn:
         rest = self.text[self.at : self.at + 12]
         given = repr(rest) if rest else "the end"
-        line = f"line {self.node().line}"
         raise InputError.single(
             self.where,
-            line,
+            f"line {self.node().line}",
             f"not JSON: {message}; given {given}",
         )
 

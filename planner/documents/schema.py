@@ -79,8 +79,12 @@ def _of(error: Any, value: Any) -> Iterator[Wrong]:  # noqa: ANN401
     place = " in every place" if len(names) < len(whole) else ""
     for name in names:
         value = value[name]
-    allowed = f"{_allowed(error.validator, error.validator_value)}{place}"
-    yield Wrong(path=names, value=value, schema=error.schema, allowed=allowed)
+    yield Wrong(
+        path=names,
+        value=value,
+        schema=error.schema,
+        allowed=f"{_allowed(error.validator, error.validator_value)}{place}",
+    )
 
 
 def _allowed(keyword: str, value: Any) -> str:  # noqa: ANN401

@@ -51,8 +51,10 @@ def unnamed_targets(context: Context) -> Iterator[str]:
     special = set(training.targets) - {"q", "k", "v"} and not model.gated_mlp
     is_joined = bool(context.traits.kernels.joined_ops(model.family))
     if training.is_frozen and training.targets != TARGETS and (special or is_joined):
-        names = f"--lora-targets {','.join(training.targets)}"
-        yield f"{names}: {model.name} calls them otherwise; allowed is {ALL_LINEAR}"
+        yield (
+            f"--lora-targets {','.join(training.targets)}: {model.name} calls them "
+            f"otherwise; allowed is {ALL_LINEAR}"
+        )
 
 
 def adapter_files(context: Context) -> tuple[OutputFile, ...]:

@@ -218,9 +218,11 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     head = f"# Hugging Face Accelerate: accelerate launch --config_file {FILE} ..."
     content = YamlEditor(FILE, "").changed(values)
     text = f"{head}\n{comment}\n{content}"
-    batch = f"batches of {strategy.micro_batch} sequence(s), {context.job.seq_len} tokens each"
     variables = {
-        "TRAIN_SCRIPT": f"your training script: {batch}",
+        "TRAIN_SCRIPT": (
+            f"your training script: batches of {strategy.micro_batch} sequence(s), "
+            f"{context.job.seq_len} tokens each"
+        ),
         "LEARNING_RATE": "peak learning rate, which your script gives to its optimizer",
     }
     kind = section.distributed_type

@@ -169,12 +169,11 @@ def steps_row(key: str, *elsewhere: str) -> KeyMapping:
 
 def stage_row(key: str, of: Of, cannot: Cannot) -> KeyMapping:
     """DeepSpeed's stage."""
-    why = "zero_stage {s.zero_stage}"
     return of_key(
         "zero_stage",
         key,
         lambda _, s: s.zero_stage,
-        why,
+        "zero_stage {s.zero_stage}",
         of=of,
         cannot=cannot,
     )

@@ -241,8 +241,9 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
         switch = str(given.get(key, "false")).lower()
         refused[f"{key}: {what}, which plans do not price"] = switch not in ("false", "[]", *NULL)
     for name in named:
-        unknown = f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(priced)}"
-        refused[unknown] = name not in priced
+        refused[f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(priced)}"] = (
+            name not in priced
+        )
     unpriced = next(which(refused), "")
     if not unpriced and isinstance(rank, int) and isinstance(modules, tuple):
         chosen = {target for name in named for target in priced[name]}

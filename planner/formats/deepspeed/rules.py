@@ -50,8 +50,13 @@ def batch_triple_adds_up(file: DeepspeedView) -> Violations:
         of_step = f", {micro} per micro-batch" if micro else ""
         number = f", {steps} step(s)" if steps else ""
         needed = f"train_batch_size = micro-batch x steps x {min(counts)} replicas"
-        given = f"{total} sequence(s){of_step}{number}"
-        yield keys.TOTAL, f"the batch does not add up; given {given}, needed is {needed}"
+        yield (
+            keys.TOTAL,
+            (
+                f"the batch does not add up; given {total} sequence(s){of_step}{number}, "
+                f"needed is {needed}"
+            ),
+        )
 
 
 @rule(_CONFIG)

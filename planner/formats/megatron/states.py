@@ -310,12 +310,14 @@ def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         backend = "hybridep" if kernels.dispatch_permutes else "deepep"
     arrives_sorted = kernels.dispatch_permutes and not any(kernels.chunk_sorting_bytes)
     is_beside = overlap.expert_all_to_all_overlap == "shared_expert"
-    of_shared = "expert exchange runs beside the shared expert"
     of_mixture: Choices = {
         DISPATCHER: dispatcher,
         BACKEND: (backend, ""),
         FUSED: (arrives_sorted, "tokens are sorted inside the dispatch"),
-        "--moe-shared-expert-overlap": (is_beside and moe and moe.shared_ffn_size > 0, of_shared),
+        "--moe-shared-expert-overlap": (
+            is_beside and moe and moe.shared_ffn_size > 0,
+            "expert exchange runs beside the shared expert",
+        ),
     }
     yield from choices(of_mixture if moe else {})
     yield from capacity_choices(context, strategy)

@@ -114,8 +114,10 @@ def processes_edit(
     if not totals or any(number % count.value for number in wanted):
         own = settings.get(NPROC_PER_NODE)
         per_node = own.value if own else f"{count.value} or less"
-        message = f"{num_gpus} processes do not make up whole nodes of {per_node}"
-        raise ExpressError(f"{source.path}: {message}; change the launcher's words first")
+        raise ExpressError(
+            f"{source.path}: {num_gpus} processes do not make up whole nodes of "
+            f"{per_node}; change the launcher's words first"
+        )
     for (name, word), number in zip(totals, wanted, strict=True):
         if name == NNODES and word.origin in of_slurm:
             continue

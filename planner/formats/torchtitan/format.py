@@ -164,7 +164,6 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     ]
     if written:
         files.append(OutputFile(name=f"{module}.py", text=written))
-    assets = "folder with the tokenizer's files, as scripts/download_hf_assets.py of torchtitan"
     return Emitted(
         files=tuple(files),
         command=("-m", "torchtitan.train"),
@@ -173,7 +172,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         # As torchtitan's run_train.sh sets it.
         environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
         variables={
-            "HF_ASSETS_PATH": f"{assets} makes it",
+            "HF_ASSETS_PATH": (
+                "folder with the tokenizer's files, as scripts/download_hf_assets.py of "
+                "torchtitan makes it"
+            ),
             "DATASET": "a data set that torchtitan knows, such as c4",
             "STEPS": "optimizer steps to run",
             **variables,

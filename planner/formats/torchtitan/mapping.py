@@ -160,8 +160,10 @@ def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
     if any(strategy.offloaded_layers_per_stage):
         yield "activations on the host: torchtitan 0.3 has no such policy"
     elif not policy_of(strategy):
-        of_policy = "one policy for all layers, none, selective or full"
-        yield f"recomputation {strategy.recompute}: torchtitan has {of_policy}"
+        yield (
+            f"recomputation {strategy.recompute}: torchtitan has one policy for all "
+            "layers, none, selective or full"
+        )
     if any(strategy.selective_layers_per_stage):
         yield from unlike_modules(context, strategy.recompute_modules)
 

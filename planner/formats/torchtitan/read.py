@@ -196,9 +196,10 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
     count = launch.processes(launch.launcher_settings(found.launcher, lines) | own)
     if own and count and count.value != num_gpus:
         number = own[NPROC_PER_NODE].value
-        starts = f"with {PROCESSES} of {number} the script starts {count.value}"
-        needs = f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
-        raise ExpressError(f"{source.path}: {starts} {needs}")
+        raise ExpressError(
+            f"{source.path}: with {PROCESSES} of {number} the script starts {count.value} "
+            f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
+        )
 
 
 def _is_known(reader: WordsReader, entry: Entry) -> bool:
@@ -214,8 +215,12 @@ def _is_known(reader: WordsReader, entry: Entry) -> bool:
     if entry.unknown and key in keys.SELECTORS:
         reader.settings[key] = reader.placed(entry, "")
     if entry.unknown and key in DECIDING:
-        message = f"{' '.join(entry.texts)}: the variable is not set in this file"
-        reader.report(entry, "open_variable", message, "note")
+        reader.report(
+            entry,
+            "open_variable",
+            f"{' '.join(entry.texts)}: the variable is not set in this file",
+            "note",
+        )
     return True
 
 
@@ -236,8 +241,12 @@ def _take_variables(reader: WordsReader, found: Command) -> None:
         text = "" if variable is None or variable.unknown else variable.text
         reader.settings[key] = reader.placed(Entry(name=name, word=place), text)
         if variable is None or variable.unknown:
-            message = f"{name} is not set in this file, nor is --{key}"
-            reader.report(reader.settings[key], "open_variable", message, "note")
+            reader.report(
+                reader.settings[key],
+                "open_variable",
+                f"{name} is not set in this file, nor is --{key}",
+                "note",
+            )
 
 
 def _report_config(reader: WordsReader) -> None:
@@ -264,8 +273,12 @@ def _report_schedule(reader: WordsReader) -> None:
         is_other = key == keys.SCHEDULE_CSV or keys.schedule_named(str(place.value)) == "other"
         if place.value and is_other:
             modelled = ", ".join(keys.SCHEDULE_NAMES.values())
-            message = f"{place.value} is not modelled; modelled are {modelled}"
-            reader.report(place, "schedule_not_modelled", message, "note")
+            reader.report(
+                place,
+                "schedule_not_modelled",
+                f"{place.value} is not modelled; modelled are {modelled}",
+                "note",
+            )
 
 
 OLD = (
@@ -337,8 +350,14 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
     for name, place in list(settings.items()):
         if wrong := next(iter(wrongs(keys.option_of(name) or {}, place.value)), None):
             del settings[name]
-            message = f"{brief(place.value)} given; {wrong.allowed}"
-            findings.append(finding_at(f"{keys.NAME}.bad_value", path, place, message))
+            findings.append(
+                finding_at(
+                    f"{keys.NAME}.bad_value",
+                    path,
+                    place,
+                    f"{brief(place.value)} given; {wrong.allowed}",
+                )
+            )
     # Selective checkpointing of every n-th layer in full, its default then.
     option = "activation_checkpoint.selective_ac_option"
     chosen = said.get(option, Located(value="2", key=option))

@@ -120,7 +120,6 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     if strategy.tp > 1:
         key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
         beside[key] = f"tp_size {strategy.tp}", "transformers splits the weights"
-    parser = "HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])"
     return Emitted(
         files=(
             OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
@@ -128,7 +127,13 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         ),
         command=("${TRAIN_SCRIPT}", FILE),
         environment=environment,
-        variables={"TRAIN_SCRIPT": f"your training script: {parser}, {length} tokens per sequence"},
+        variables={
+            "TRAIN_SCRIPT": (
+                "your training script: "
+                f"HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1]), {length} "
+                "tokens per sequence"
+            )
+        },
         open_keys=(UserKey(file=FILE, key="learning_rate", what="peak learning rate"),),
         decided=(*explained(lines), *explained(told(beside)), *adapter_lines(context)),
     )

@@ -216,8 +216,10 @@ def _beyond_plans(
         yield "dtype float32: frozen weights in 32 bits are not modelled"
     for name in ("cp", "tp"):
         if section is REPLICATED and name in found:
-            split = f"{found[name].key} {found[name].value}"
-            yield f"{split}: splitting what whole replicas hold is not modelled"
+            yield (
+                f"{found[name].key} {found[name].value}: splitting what whole replicas hold "
+                "is not modelled"
+            )
     if section is not DEEPSPEED:
         return
     if optimizer and optimizer.value not in optimizer_names("deepspeed"):

@@ -37,8 +37,9 @@ class Translation:
         severity: Severity = "error",
     ) -> None:
         """Note what is wrong at a key."""
-        name = f"{self.tool.name}.{rule}"
-        self.findings.append(finding_at(name, self.source.path, place, message, severity))
+        self.findings.append(
+            finding_at(f"{self.tool.name}.{rule}", self.source.path, place, message, severity)
+        )
 
     def take(self, place: Located, values: Mapping[str, object]) -> None:
         """Take what a key stands for, in place of what was said before."""
@@ -200,11 +201,10 @@ def _report_arguments(made: Translation, content: Content) -> None:
         message = f"for a transformers older than 5: {listed(shown)}"
         made.report("made_for", places[old[0]], message, "note")
     if foreign:
-        rest = "no key of TrainingArguments; sound where the script's own have it"
         made.report(
             "unknown_key",
             places[foreign[0]],
-            f"{listed(foreign)}: {rest}",
+            f"{listed(foreign)}: no key of TrainingArguments; sound where the script's own have it",
             "note",
         )
 
