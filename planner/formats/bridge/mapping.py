@@ -11,7 +11,7 @@ import csv
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from planner.formats.decision import KeyValue, Table, nothing, reasons, which, w
 from planner.formats.format import Located
 from planner.formats.megatron import mapping, states
 from planner.formats.megatron.mapping import selected_modules
-from planner.formats.megatron.model import shape_reasons
+from planner.formats.megatron.model import runtime_choices, shape_reasons
 from planner.formats.megatron.options import (
     CHUNKS,
     ETP,
@@ -277,8 +277,10 @@ _CAPACITY = f"{states.CAPACITY} {states.PADS}"
 _EXCHANGE = "--overlap-moe-expert-parallel-comm --delay-wgrad-compute"
 TABLE: Table = (
     *mapping.TABLE,
-    row("expert_exchange", _EXCHANGE, states.exchange_choices, states.of_exchange),
-    row("", _CAPACITY, states.capacity_choices, nothing),
+    row(
+        "expert_exchange", _EXCHANGE, partial(runtime_choices, among=_EXCHANGE), states.of_exchange
+    ),
+    row("", _CAPACITY, partial(runtime_choices, among=_CAPACITY), nothing),
 )
 # Options that are stated only where a plan needs them.
 BESIDE = (

@@ -28,6 +28,7 @@ from planner.formats.decision import (
 from planner.formats.format import ALL, DECISIONS, Located, ParsedConfig, PerChunk
 from planner.formats.megatron.model import (
     SIZES,
+    runtime_choices,
     shape_choices,
     shape_reasons,
 )
@@ -72,7 +73,6 @@ from planner.formats.megatron.states import (
     gradient_reasons,
     of_runtime,
     optimizer_problems,
-    runtime_choices,
 )
 from planner.formats.settings import Refused, Settings, flag, given
 from planner.schedules.closed_form import chunk_layers

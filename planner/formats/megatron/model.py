@@ -1,7 +1,7 @@
 """The model in Megatron's words, as pretrain_gpt.py and pretrain_hybrid.py build it.
 
-What options say of it stands in ``model.yaml``. Defaults: megatron/training/arguments.py
-(validate_args for widths), schema.json.
+What options say of it stands in ``model.yaml``, what they say of a run in ``runtime.yaml``.
+Defaults: megatron/training/arguments.py (validate_args for widths), schema.json.
 """
 
 import ast
@@ -19,6 +19,7 @@ from planner.formats.megatron.options import (
     MTP,
     PARTS,
     alike,
+    choices,
     every_nth,
     hybrid_pattern,
     load_options,
@@ -44,6 +45,7 @@ from planner.spec.model import (
     has_shared_gate,
     has_sinks,
 )
+from planner.spec.strategy import Strategy
 
 # Where neither the words nor a tokenizer of known size say it.
 VOCABULARY = 32_000
@@ -273,8 +275,8 @@ def _tables() -> list[dict[str, ast.expr]]:
     return found
 
 
-def _names(context: Context) -> Mapping[str, Any]:
-    """What the tables ask of a model, by name."""
+def _names(context: Context, strategy: Strategy | None = None) -> Mapping[str, Any]:
+    """What the tables ask of a model, of its job and of a plan, by name."""
     model, moe, mla, mixer = (
         context.model,
         context.model.moe,
@@ -292,8 +294,14 @@ def _names(context: Context) -> Mapping[str, Any]:
         "mixer_": mixer,
         "mamba_": mixer if kind == "mamba2" else None,
         "delta_": mixer if kind == "gated_delta_net" else None,
+        "job_": context.job,
+        "kernels_": context.traits.kernels,
+        "overlap_": context.traits.overlap,
+        "states_": context.traits.states,
     }
     found = defaultdict[str, Any](lambda: None)
+    if strategy:
+        found |= vars(strategy)
     for prefix, part in parts.items():
         found[prefix.removesuffix("_")] = part
         fields = vars(part) if part else {}
@@ -312,6 +320,7 @@ def _names(context: Context) -> Mapping[str, Any]:
     frequency = step if is_regular else pattern_text(linear)
     is_full = model.qk_norm == "full"
     return found | {
+        "cuts_weights": context.traits.states.cuts_weights,
         "has_shared_gate": has_shared_gate(model),
         "has_single_parts": has_single_parts,
         "has_sinks": has_sinks(model),
@@ -324,6 +333,7 @@ def _names(context: Context) -> Mapping[str, Any]:
         "moe_layers": None if all(mixtures) else pattern_text(mixtures),
         "rotary_base": int(model.rotary_base),
         "seq_len": context.job.seq_len,
+        "sorts_chunks": any(context.traits.kernels.chunk_sorting_bytes),
         "vocab_padding": context.traits.support.vocab_padding,
         "window": f"{model.sliding_window - 1},0" if model.sliding_window and not mla else None,
     }
@@ -344,3 +354,25 @@ def shape_choices(context: Context) -> Iterator[KeyValue]:
     for option, node in _tables()[1].items():
         said[option] = computed(node, values, OF_DATA)
     return alike(said)
+
+
+@cache
+def _runtime() -> list[tuple[str, ast.expr, str]]:
+    """Options, each with a value and why."""
+    return [
+        (option, parsed(str(text)), why)
+        for option, values in load_own(__package__, "runtime.yaml").items()
+        for text, why in values.items()
+    ]
+
+
+def runtime_choices(
+    context: Context,
+    strategy: Strategy,
+    among: str = "",
+) -> Iterator[KeyValue]:
+    """Yield what the plan's time and memory depend on, besides its decisions; of some options."""
+    values = _names(context, strategy)
+    for option, node, why in _runtime():
+        if option in (among.split() or [option]):
+            yield from choices({option: (computed(node, values, OF_DATA), why)})

@@ -283,82 +283,6 @@ PADS = "--moe-pad-expert-input-to-capacity"
 CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
-def runtime_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    """Yield what the plan's time and memory depend on, besides its decisions."""
-    kernels, overlap, moe = context.traits.kernels, context.traits.overlap, context.model.moe
-    yield from _gradients(context, strategy)
-    overlaps_tp = overlap.tensor_parallel_overlap != "none" and strategy.sequence_parallel
-    is_bare = overlap.pipeline_p2p_overlap == "none" and strategy.vpp > 1
-    exchange = "a2a" if kernels.exchanges_context and strategy.cp > 1 else None
-    overlapped = "gathers and scatters of tensor parallelism run beside products"
-    # Cut weights are gathered as they are kept.
-    keeps, precision = context.traits.states.cuts_weights, context.job.precision
-    in_mxfp8, kept = keeps and precision == "mxfp8", "cut weights are kept in few bits"
-    yield from choices(
-        {
-            "--fp8-param-gather": (in_mxfp8, kept),
-            "--reuse-grad-buf-for-mxfp8-param-ag": (in_mxfp8, ""),
-            "--fp4-param-gather": (keeps and precision == "fp4", kept),
-            "--tp-comm-overlap": (overlaps_tp, overlapped),
-            "--no-overlap-p2p-communication": (is_bare, "planned without overlap"),
-            "--cp-comm-type": (exchange, "context parallelism exchanges heads"),
-        }
-    )
-    dispatcher, backend = ("alltoall", "every expert's copy of a token is sent"), None
-    if kernels.deduplicated_dispatch:
-        dispatcher = "flex", "tokens are sent once per domain"
-        backend = "hybridep" if kernels.dispatch_permutes else "deepep"
-    arrives_sorted = kernels.dispatch_permutes and not any(kernels.chunk_sorting_bytes)
-    is_beside = overlap.expert_all_to_all_overlap == "shared_expert"
-    of_mixture: Choices = {
-        DISPATCHER: dispatcher,
-        BACKEND: (backend, ""),
-        FUSED: (arrives_sorted, "tokens are sorted inside the dispatch"),
-        "--moe-shared-expert-overlap": (
-            is_beside and moe and moe.shared_ffn_size > 0,
-            "expert exchange runs beside the shared expert",
-        ),
-    }
-    yield from choices(of_mixture if moe else {})
-    yield from capacity_choices(context, strategy)
-    yield from exchange_choices(context, strategy)
-    backends = {"flash2": "flash", "flash_attn": "flash", "unfused": "unfused"}
-    dropout = None if kernels.dropout else 0, "planned without dropout"
-    is_fused = kernels.loss == "fused"
-    yield from choices(
-        {
-            "--attention-backend": (backends.get(kernels.attention), "planned with this kernel"),
-            "--cross-entropy-loss-fusion": (is_fused, "the loss keeps 16-bit logits only"),
-            "--attention-dropout": dropout,
-            "--hidden-dropout": dropout,
-        }
-    )
-
-
-def _gradients(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    """The options for gradient storage and reduction, and for what is overlapped."""
-    overlap, states = context.traits.overlap, context.traits.states
-    beside, in_fp32 = overlap.overlaps_gradient_reduction, "gradients are held and reduced in fp32"
-    gathers = beside and overlap.overlaps_parameter_gather and strategy.zero_stage > 0
-    found: dict[str, tuple[object, str]] = {
-        "--overlap-grad-reduce": (beside, "gradients are reduced while backward runs"),
-        "--overlap-param-gather": (gathers, "updated weights are gathered during the next forward"),
-    }
-    reduced = states.gradient_reduce_bytes
-    if strategy.zero_stage > 1:
-        held = states.zero2_gradient_bytes or states.gradient_bytes
-        is_double = strategy.zero_stage == 3 and not exchanges_beside_batches(context, strategy)
-        whole = "two layers' weights and gradients are whole at a time"
-        found["--no-gradient-accumulation-fusion"] = True, "gradients are sharded as they are made"
-        found[FSDP_GRADIENTS] = "fp32" if held == 4 else None, in_fp32
-        found["--fsdp-double-buffer"] = is_double, whole
-    elif context.job.precision == "fp16":
-        found[FP32_GRADIENTS] = reduced == 4, in_fp32
-    else:
-        found[BF16_GRADIENTS] = reduced == 2, "gradients are reduced in 16 bits"
-    return choices(found)
-
-
 # What expert exchange runs beside.
 of_exchange: Of = several(
     switched("expert_exchange", "--moe-shared-expert-overlap", "shared_expert"),
@@ -445,32 +369,6 @@ def gradient_reasons(context: Context, strategy: Strategy) -> Refused:
 def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
     """Return True if expert exchange overlaps another micro-batch."""
     return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
-
-
-def capacity_choices(context: Context, _strategy: Strategy) -> Iterator[KeyValue]:
-    """The capacity of experts, and whether they are padded to it."""
-    kernels = context.traits.kernels
-    factor = (context.model.moe and kernels.expert_capacity_factor) or None
-    pads = bool(factor and kernels.pads_to_capacity)
-    return choices(
-        {
-            CAPACITY: (factor, "an expert takes so many times the mean of tokens at most"),
-            PADS: (pads, "every expert is padded to that"),
-        }
-    )
-
-
-def exchange_choices(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    """Expert exchange beside another micro-batch, with the weight gradients it runs beside."""
-    is_so = exchanges_beside_batches(context, strategy)
-    beside = "expert exchange runs beside another micro-batch"
-    delayed = "weight gradients are left for what the exchange runs beside"
-    return choices(
-        {
-            "--overlap-moe-expert-parallel-comm": (is_so, beside),
-            "--delay-wgrad-compute": (is_so, delayed),
-        }
-    )
 
 
 def keeps_order(compute_capability: float) -> bool:
