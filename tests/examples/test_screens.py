@@ -7,6 +7,7 @@ A case has a ``run`` (a command line; white space in texts counts as one space) 
 - ``out``, ``err``, ``lacks``: texts on standard output, in the messages, in neither
 - ``lines``: how many messages there are, but for a last one of what to type instead
 - ``columns``: widths of terminals, where no line is wider and no text is cut
+- ``rows``: how many lines there are at most on such a terminal
 - ``json``: values of the answer to ``--format json``, by their paths
 - ``same``, ``less``: paths to others with the same, or a larger value; those that begin with
   ``beside.`` are of the answer to a second command line, ``beside``
@@ -38,7 +39,7 @@ CASES = {
     for path in FILES
     for claim, case in yaml.safe_load(path.read_text(encoding="utf-8")).items()
 }
-KEYS = {"run", "exit", "first", "out", "err", "lacks", "lines", "columns", "json"}
+KEYS = {"run", "exit", "first", "out", "err", "lacks", "lines", "columns", "rows", "json"}
 KEYS |= {"same", "less", "beside", "start", "refused", "files", "plan", "before", "writes"}
 PROBLEM = re.compile(r"[^:]+(:\d+)?::[^:]+: .+|note: .+")
 
@@ -113,6 +114,7 @@ def test_the_answer_says_so(name: str, tmp_path: Path, monkeypatch: pytest.Monke
         answer = said(case["run"])
         assert_texts(case, answer)
         assert_width(answer, width)
+        assert len(answer.out.splitlines()) <= case.get("rows", 1000)
     for rest, messages in case.get("refused", {}).items():
         answer = said(f"{case['start']} {rest}")
         assert_texts({"exit": 2, "err": messages, **case}, answer)

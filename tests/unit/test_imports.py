@@ -95,10 +95,7 @@ def test_imports_point_down_only(path: Path) -> None:
     assert planner_packages(path) - {own} <= ALLOWED[own]
 
 
-PARTS_OF_SEARCH = (
-    *("space", "stages", "ranking", "search"),
-    *("feasible", "conflicts", "near"),
-)
+PARTS_OF_SEARCH = (*("space", "stages", "ranking", "search"), *("feasible", "conflicts", "near"))
 """Each imports those before it only."""
 
 

@@ -56,14 +56,7 @@ def test_each_change_gives_the_plan_and_the_time_it_promises(name: str) -> None:
 
 def test_what_costs_nothing_comes_first_and_nodes_last() -> None:
     words = [one.change.words for one in nothing_of("without offload").remedies]
-    kinds = [
-        "without --forbid",
-        "--set",
-        "--optimizer",
-        "--seq-len",
-        "--framework",
-        "more GPUs",
-    ]
+    kinds = ["without --forbid", "--set", "--optimizer", "--seq-len", "--framework", "more GPUs"]
     places = [next(i for i, text in enumerate(words) if kind in text) for kind in kinds]
     assert places == sorted(places)
     assert places[-1] == len(words) - 1

@@ -103,10 +103,7 @@ def test_host_memory_binds_where_more_of_it_would_do() -> None:
 def test_time_that_is_over_leaves_at_least_what_was_found() -> None:
     asked = resolve(Query.of("gpt3-xl", "2xa100-40"))
     answer = largest(
-        Case(contexts=asked.contexts),
-        has_batch=False,
-        keeps_margin=False,
-        deadline=Deadline(0.0),
+        Case(contexts=asked.contexts), has_batch=False, keeps_margin=False, deadline=Deadline(0.0)
     )
     assert answer.is_cut
     assert not any(one.value for one in answer.found)

@@ -85,9 +85,7 @@ def test_a_given_margin_is_kept(question: Callable[[float], Context], least_gib:
     assert asked.margins == [MARGIN]
 
 
-def test_where_not_even_that_fits_nothing_is_said(
-    question: Callable[[float], Context],
-) -> None:
+def test_where_not_even_that_fits_nothing_is_said(question: Callable[[float], Context]) -> None:
     asked = Asked()
     found = respecting_margin(asked, [question(0.05)])
     assert asked.margins == [MARGIN, 0.0]
@@ -145,9 +143,7 @@ def test_the_same_question_again_has_the_same_result_without_a_search(
     ],
 )
 def test_another_question_is_searched(
-    kept: Path,
-    context_of: Callable[..., Context],
-    changed: Callable[[Context], dict[str, Any]],
+    kept: Path, context_of: Callable[..., Context], changed: Callable[[Context], dict[str, Any]]
 ) -> None:
     asked: dict[str, Any] = {"context": context_of(), "narrowing": EVERYTHING, "top": 1}
     whatif.remembered(**asked)

@@ -8,13 +8,7 @@ from contexts import context_of
 
 from planner.answers.layout import requested, resolve
 from planner.answers.rows import SoftwareRow
-from planner.answers.software import (
-    TOPICS,
-    WORDS,
-    assumptions_line,
-    differences,
-    phrases,
-)
+from planner.answers.software import TOPICS, WORDS, assumptions_line, differences, phrases
 from planner.cost.context import Context
 from planner.frameworks.registry import (
     CURRENT,

@@ -10,13 +10,7 @@ from planner.answers.base import Answer, Plan
 from planner.answers.layout import requested
 from planner.answers.layout import resolve as filled_in
 from planner.answers.plan import answer, answered
-from planner.answers.variants import (
-    PricedChange,
-    Variant,
-    resident_variant,
-    savings,
-    variants,
-)
+from planner.answers.variants import PricedChange, Variant, resident_variant, savings, variants
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.query.query import Query

@@ -17,12 +17,7 @@ from planner.calibrate.fit import (
     read_base,
     with_values,
 )
-from planner.calibrate.points import (
-    Place,
-    Point,
-    Reading,
-    attention_work,
-)
+from planner.calibrate.points import Place, Point, Reading, attention_work
 from planner.calibrate.read import points_of
 from planner.cost.kernels import usual_precision
 from planner.query.from_file import Request

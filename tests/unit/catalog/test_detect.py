@@ -128,10 +128,7 @@ def test_figures_of_a_wrong_size_are_refused_not_written() -> None:
         merged(replace(H100, memory_mib=1.0))
 
 
-@pytest.mark.parametrize(
-    ("printed", "name"),
-    NAMES["printed"].items(),
-)
+@pytest.mark.parametrize(("printed", "name"), NAMES["printed"].items())
 def test_what_tools_print_is_known(printed: str, name: str) -> None:
     assert accelerator_of(printed) == name
 

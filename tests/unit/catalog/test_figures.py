@@ -30,21 +30,12 @@ def problems_of(part: dict[str, object]) -> dict[str, str]:
     return {problem.key: problem.message for problem in caught.value.problems}
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "file.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def error_of(path: Path) -> str:
-    with pytest.raises(InputError) as caught:
-        load_yaml(path)
-    return str(caught.value)
-
-
 def test_a_good_file_becomes_its_model() -> None:
     data = {"part": {"hbm_gib": figure(80)}, "sources": {"sheet": {"note": "n"}}}
     assert validate(Board, data, "board.yaml").part.hbm_gib.value == 80
+
+
+GUESSED = {**figure(80), "basis": "guessed"}
 
 
 @pytest.mark.parametrize(
@@ -54,14 +45,10 @@ def test_a_good_file_becomes_its_model() -> None:
         ({"hbm_gib": {**figure(80), "sourc": 1}}, {"hbm_gib.sourc": "did you mean source?"}),
         ({"tdp_w": figure(400)}, {"hbm_gib": "is missing; given keys are tdp_w"}),
         ({"hbm_gib": figure("80GB")}, {"hbm_gib.value": "valid number; given '80GB'"}),
-        ({"hbm_gib": {**figure(80), "basis": "guessed"}}, {"hbm_gib.basis": "given 'guessed'"}),
-        ({"hbm_gib": {**figure(80), "basis": "guessed"}}, {"hbm_gib.basis": "'recalled'"}),
+        ({"hbm_gib": GUESSED}, {"hbm_gib.basis": "given 'guessed'.*'recalled'"}),
         (
             {"hbm_gib": figure(80, "shet")},
-            {
-                "hbm_gib.source": "source 'shet' is not among the file's sources; did you mean "
-                "sheet?"
-            },
+            {"hbm_gib.source": "'shet' is not among the file's sources; did you mean sheet?"},
         ),
         (
             {"hbm_gib": figure(80e9)},
@@ -76,7 +63,8 @@ def test_a_good_file_becomes_its_model() -> None:
 def test_all_that_is_wrong_is_said_at_its_key(part: dict[str, Any], said: dict[str, str]) -> None:
     problems = problems_of(part)
     assert problems.keys() == {f"part.{key}" for key in said}
-    assert all(text in problems[f"part.{key}"] for key, text in said.items())
+    for key, text in said.items():
+        assert all(words in problems[f"part.{key}"] for words in text.split(".*"))
 
 
 @pytest.mark.parametrize("value", [0, -5, float("nan"), float("inf"), True, None])
@@ -99,13 +87,20 @@ def test_figures_in_a_wrong_unit_are_implausible(key: str, value: float) -> None
     assert implausible(key, value)
 
 
-@pytest.mark.parametrize("text", ["", "- 1\n", "word\n"])
-def test_a_file_that_is_no_mapping_is_an_error(tmp_path: Path, text: str) -> None:
-    assert "must be a mapping" in error_of(written(tmp_path, text))
-
-
-def test_keys_that_yaml_reads_as_numbers_or_switches_are_refused(tmp_path: Path) -> None:
-    assert "keys must be words" in error_of(written(tmp_path, "on: 1\n"))
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((text, "must be a mapping") for text in ("", "- 1\n", "word\n")),
+        ("on: 1\n", "keys must be words"),  # YAML reads a switch
+    ],
+)
+def test_a_file_that_is_no_mapping_of_words_is_an_error(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        load_yaml(path)
 
 
 def test_nearest_puts_like_spellings_before_names_that_contain_the_word() -> None:

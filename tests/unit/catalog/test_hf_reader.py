@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from places import assert_places
 
 from planner.catalog import list_models
 from planner.catalog.hf.family import families
@@ -17,6 +19,7 @@ from planner.spec.model import ModelSpec
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "positive" / "models"
 PUBLISHED = sorted(EXAMPLES.glob("*.json"))
 LLAMA = {"model_type": "llama"}
+CASES = yaml.safe_load(Path(__file__).with_name("configs.yaml").read_text("utf-8"))
 
 
 def written(folder: Path, **keys: Any) -> Path:
@@ -98,78 +101,32 @@ def test_impossible_sizes_are_named(tmp_path: Path, value: Any) -> None:
     assert "given" in problems["hidden_size"]
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"model_type": "deepseek_v3", "hidden_size": 100, "num_attention_heads": 3},
-        {"model_type": "falcon", "num_kv_heads": 7},
-        {"model_type": "glm4_moe", "num_hidden_layers": 1, "n_routed_experts": 2},
-    ],
-)
-def test_sizes_that_only_another_type_refuses_are_taken(
-    tmp_path: Path, keys: dict[str, Any]
-) -> None:
-    assert load_model(written(tmp_path, **keys)).num_layers
-
-
-def test_two_spellings_may_agree(tmp_path: Path) -> None:
-    path = written(tmp_path, model_type="gpt2", hidden_size=768, n_embd=768)
-    assert load_model(path).hidden_size == 768
-
-
-@pytest.mark.parametrize(
-    ("keys", "window", "step"),
-    [
-        ({"model_type": "mistral"}, 4096, 0),
-        ({"model_type": "mistral", "sliding_window": None}, 0, 0),
-        ({"model_type": "gpt_oss"}, 128, 2),
-        ({"model_type": "gemma3_text", "sliding_window_pattern": 4}, 4096, 4),
-        ({"model_type": "qwen2"}, 0, 0),
-        ({"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 0}, 4096, 0),
-        ({"model_type": "qwen3_moe", "use_sliding_window": True}, 4096, 0),
-        ({"model_type": "qwen2_moe", "use_sliding_window": True}, 4096, 2),
-    ],
-)
-def test_windows_are_understood(
-    tmp_path: Path, keys: dict[str, Any], window: int, step: int
-) -> None:
-    model = load_model(written(tmp_path, **keys))
-    assert (model.sliding_window, model.full_attention_step) == (window, step)
-
-
 def test_keys_that_change_no_layer_are_ignored(tmp_path: Path) -> None:
     plain = load_model(written(tmp_path, **LLAMA))
     path = written(tmp_path, **LLAMA, bos_token_id=1, dropout=float("inf"), dtype="bfloat16", x={})
     assert load_model(path) == plain
 
 
-def test_keys_of_other_families_are_noted(tmp_path: Path) -> None:
-    notes = read_config(written(tmp_path, **LLAMA, num_local_experts=8, qk_layernorm=True)).notes
-    assert notes == ("LlamaForCausalLM does not read num_local_experts, qk_layernorm",)
+@pytest.mark.parametrize(
+    ("keys", "places"),
+    [pytest.param(*row, id=claim) for claim, rows in CASES.items() for row in rows],
+)
+def test_a_config_is_read(tmp_path: Path, keys: dict[str, Any], places: dict[str, Any]) -> None:
+    assert_places(load_model_details(written(tmp_path, **keys)), places)
 
 
-def test_code_of_its_own_is_noted_not_read(tmp_path: Path) -> None:
-    path = written(tmp_path, **LLAMA, auto_map={"AutoModel": "modeling_x.X"})
-    assert "code of its own is not read" in read_config(path).notes[0]
+@pytest.mark.parametrize("names", [[], ["OwnForCausalLM"], [["LlamaForCausalLM"]], "Llama", {}])
+def test_architectures_that_name_no_class_here_help_nothing(tmp_path: Path, names: Any) -> None:
+    text = {"text_config": {"model_type": "other"}}
+    with pytest.raises(InputError, match="model_type: unknown; given 'own'"):
+        read_config(written(tmp_path, model_type="own", architectures=names, **text))
 
 
-def test_only_the_text_part_of_gemma3_is_read_and_said(tmp_path: Path) -> None:
-    text = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4}
-    path = written(tmp_path, model_type="gemma3", text_config=text, vision_config={"a": 1})
-    assert load_model(path).num_layers == 3
-    assert read_config(path).notes[0] == "text_config.* only: the text part of gemma3"
-    assert load_model(written(tmp_path, model_type="gemma3")).num_layers == 26
-
-
-def test_separate_head_of_t5_is_noted(tmp_path: Path) -> None:
-    path = written(tmp_path, model_type="t5", tie_word_embeddings=False)
-    assert "32128 x 512 parameters more" in read_config(path).notes[0]
-
-
-def test_details_say_which_class_is_counted(tmp_path: Path) -> None:
-    details = load_model_details(written(tmp_path, model_type="deepseek_v3"))
-    assert details.file.provenance.note.startswith("as transformers' DeepseekV3ForCausalLM")
-    assert details.spec.num_mtp_layers == 1
+def test_no_other_type_is_offered_for_a_class_of_its_own(tmp_path: Path) -> None:
+    name = "Llama4ForConditionalGeneration"
+    with pytest.raises(InputError) as caught:
+        read_config(written(tmp_path, model_type="llama4", architectures=[name]))
+    assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "llama3.2-1b", "qwen3-8b", "mixtral-8x7b"])

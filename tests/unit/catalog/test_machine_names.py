@@ -13,10 +13,7 @@ from planner.units import GIB
 NAMES = yaml.safe_load((Path(__file__).parents[2] / "examples" / "names.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    NAMES["machines"].items(),
-)
+@pytest.mark.parametrize(("given", "meant"), NAMES["machines"].items())
 def test_what_can_mean_one_machine_is_read_as_it_and_said(given: str, meant: str) -> None:
     cluster = load_cluster(given)
     assert cluster.node == load_cluster(meant).node

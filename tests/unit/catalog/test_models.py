@@ -149,10 +149,7 @@ def test_no_model_of_another_size_is_offered_as_what_was_meant(name: str, said: 
     assert "70b" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "model"),
-    NAMES["models"].items(),
-)
+@pytest.mark.parametrize(("name", "model"), NAMES["models"].items())
 def test_a_name_that_can_mean_one_model_is_read_as_it_and_said(name: str, model: str) -> None:
     details = load_model_details(name)
     assert details.spec == load_model(model)

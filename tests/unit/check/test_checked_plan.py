@@ -36,9 +36,7 @@ def said(result: FileResult) -> list[tuple[str, str, int]]:
     return [(one.rule, one.key, one.line) for one in result.findings]
 
 
-def test_a_sound_plan_needs_no_model_and_no_cluster(
-    check_plan: Callable[..., FileResult],
-) -> None:
+def test_a_sound_plan_needs_no_model_and_no_cluster(check_plan: Callable[..., FileResult]) -> None:
     result = check_plan()
     assert said(result) == []
     assert (result.format, result.model, result.cluster) == ("plan", "llama3-8b", "2xdgx-h100")

@@ -18,35 +18,30 @@ def asked(**changes: Any) -> Resolved:
     return resolve(Query.of(**{**question, **changes}))
 
 
-def trained(question: Resolved) -> dict[str, int]:
-    return {each.traits.name: each.job.mtp_layers for each in question.contexts}
+NONE = {"megatron": 0, "deepspeed": 0, "accelerate": 0}
+OWN = "megatron: trained with its 1 layer of multi-token prediction (default;"
+OTHERS = "deepspeed, torchtitan, accelerate: trained without glm-4.5-air's 1 layer of multi-token"
+OLD = "megatron: trained without glm-4.5-air's 1 layer of multi-token prediction"
 
 
-def test_the_models_own_are_trained_where_that_is_planned() -> None:
-    question = asked()
-    found = trained(question)
-    assert found.pop("megatron") == 1
-    assert set(found.values()) == {0}
+@pytest.mark.parametrize(
+    ("changes", "layers", "said"),
+    [
+        ({}, NONE | {"megatron": 1}, [OWN, OTHERS]),
+        ({"framework": "megatron", "profile": "zero-bubble"}, {"megatron": 0}, [OLD]),
+        ({"mtp_layers": 0}, NONE, []),
+        # Frameworks that train none are left out where some are asked for.
+        ({"mtp_layers": 2}, {"megatron": 2}, ["left out, planned without multi-token"]),
+    ],
+)
+def test_layers_are_the_models_own_or_those_asked_for_where_that_is_planned(
+    changes: dict[str, Any], layers: dict[str, int], said: list[str]
+) -> None:
+    question = asked(**changes)
+    assert {each.traits.name: each.job.mtp_layers for each in question.contexts} == layers
     notes = "\n".join(map(str, question.notes))
-    assert "megatron: trained with its 1 layer of multi-token prediction (default;" in notes
-    assert "accelerate: trained without glm-4.5-air's 1 layer" in notes
-
-
-def test_a_profile_from_before_trains_none() -> None:
-    assert trained(asked(framework="megatron", profile="zero-bubble")) == {"megatron": 0}
-
-
-def test_none_can_be_asked_for() -> None:
-    question = asked(mtp_layers=0)
-    assert set(trained(question).values()) == {0}
-    assert len(question.contexts) == len(asked().contexts)
-    assert "multi-token" not in "\n".join(map(str, question.notes))
-
-
-def test_frameworks_that_train_none_are_left_out_where_some_are_asked_for() -> None:
-    question = asked(mtp_layers=2)
-    assert trained(question) == {"megatron": 2}
-    assert any("left out, planned without multi-token" in note.text for note in question.notes)
+    assert all(text in notes for text in said), notes
+    assert ("multi-token" in notes) is bool(said)
 
 
 def test_a_saved_plan_keeps_them(tmp_path: Path) -> None:

@@ -25,31 +25,24 @@ def steps(*values: float, left_out: tuple[float, ...] = ()) -> Measured:
     )
 
 
-def names(measured: Measured) -> list[str]:
-    return [cause.name for cause in steps_causes(measured)]
-
-
-def test_even_steps_show_nothing() -> None:
-    assert names(steps(*[1.0] * 12)) == []
-
-
-def test_slow_first_steps_are_said() -> None:
-    assert names(steps(1.0, 1.0, 1.0, left_out=(2.0,))) == ["first_steps"]
-    assert names(steps(1.0, 1.0, 1.0, left_out=(1.1,))) == []
-
-
-def test_stragglers_have_to_raise_the_mean() -> None:
-    assert "stragglers" in names(steps(*[1.0] * 19, 2.0))
-    assert "stragglers" not in names(steps(*[1.0] * 99, 1.3))
-
-
-def test_a_run_that_grows_slower_drifts() -> None:
-    assert names(steps(*[1.0] * 4, *[1.02] * 4, *[1.05] * 4)) == ["drift"]
-    assert names(steps(*[1.0] * 4, *[1.005] * 4, *[1.02] * 4)) == []
-
-
-def test_steps_that_spread_are_uneven() -> None:
-    assert names(steps(0.9, 1.1, 1.0, 0.95, 1.05)) == ["uneven"]
+@pytest.mark.parametrize(
+    ("values", "left_out", "causes"),
+    [
+        ([1.0] * 12, (), []),
+        ([1.0] * 3, (2.0,), ["first_steps"]),
+        ([1.0] * 3, (1.1,), []),
+        # Stragglers have to raise the mean.
+        ([*[1.0] * 19, 2.0], (), ["stragglers", "uneven"]),
+        ([*[1.0] * 99, 1.3], (), ["uneven"]),
+        ([*[1.0] * 4, *[1.02] * 4, *[1.05] * 4], (), ["drift"]),
+        ([*[1.0] * 4, *[1.005] * 4, *[1.02] * 4], (), []),
+        ([0.9, 1.1, 1.0, 0.95, 1.05], (), ["uneven"]),
+    ],
+)
+def test_what_steps_show(
+    values: list[float], left_out: tuple[float, ...], causes: list[str]
+) -> None:
+    assert [cause.name for cause in steps_causes(steps(*values, left_out=left_out))] == causes
 
 
 @pytest.fixture
@@ -68,9 +61,12 @@ def found(case: MeasuredRun) -> set[str]:
     return {cause.name for cause in causes_of(case)}
 
 
-def test_a_run_as_priced_has_no_cause(case: Callable[..., MeasuredRun]) -> None:
+def test_a_run_near_its_price_has_no_cause_and_one_beyond_the_peak_is_of_another_layout(
+    case: Callable[..., MeasuredRun],
+) -> None:
     assert found(case(1.03)) == set()
     assert found(case(0.97)) == set()
+    assert "beyond_peak" in found(case(0.1))
 
 
 def test_recomputation_is_named_where_it_would_take_as_long(
@@ -82,12 +78,6 @@ def test_recomputation_is_named_where_it_would_take_as_long(
     ).iter_time_s
     assert "recomputation" in found(replace(one, measured=steps(full_s)))
     assert "recomputation" not in found(replace(one, measured=steps(3 * full_s)))
-
-
-def test_more_than_the_peak_says_that_log_and_layout_are_of_two_runs(
-    case: Callable[..., MeasuredRun],
-) -> None:
-    assert "beyond_peak" in found(case(0.1))
 
 
 def test_what_explains_most_comes_first(case: Callable[..., MeasuredRun]) -> None:

@@ -100,17 +100,13 @@ def test_what_ends_before_a_step_is_truncated_and_what_is_no_log_is_of_no_known_
     assert said.startswith("run.log::line 2: a log of megatron that ends before a step")
     assert "is of no known form" in refused("hello\n")
     assert "is empty" in refused("")
+    with pytest.raises(InputError, match="no such file"):
+        read_log("nowhere.log")
 
 
 def test_a_last_line_that_is_cut_off_is_left_out_and_said() -> None:
     log = log_of("run.log", megatron((1, 900), (2, 800)) + " iteration        3/     100 | elap")
-    assert len(log.steps) == 2
-    assert log.notes == ("line 3 is cut off and left out",)
-
-
-def test_a_file_that_is_not_there_is_refused() -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_log("nowhere.log")
+    assert (len(log.steps), log.notes) == (2, ("line 3 is cut off and left out",))
 
 
 @pytest.mark.parametrize("unit", [" " * 3, "step: 1 ", " elapsed", "1%| ", "a ..... ", "{", '"'])
@@ -141,40 +137,33 @@ def stepped(*values: float, first: int = 1, unit: Unit = "s") -> Log:
     return Log(path="run.log", framework="megatron", unit=unit, steps=steps)
 
 
-def test_every_unit_is_the_same_time() -> None:
-    units: list[tuple[float, Unit]] = [
-        (2000.0, "ms"),
-        (2.0, "s"),
-        (0.5, "it/s"),
-        (8.0, "samples/s"),
-        (2000.0, "tokens/s/GPU"),
-    ]
-    assert [seconds(value, unit, SIZES) for value, unit in units] == [2.0] * 5
-
-
-def test_a_rate_without_its_sizes_is_no_time() -> None:
+def test_every_unit_is_the_same_time_and_a_rate_without_its_sizes_none() -> None:
+    values = {"ms": 2000.0, "s": 2.0, "it/s": 0.5, "samples/s": 8.0, "tokens/s/GPU": 2000.0}
+    assert [seconds(value, unit, SIZES) for unit, value in values.items()] == [2.0] * 5
     assert seconds(8.0, "samples/s", {}) is None
     assert seconds(8.0, "tokens/s/GPU", {"global_batch": 16}) is None
     assert measured(stepped(8.0, unit="samples/s"), {}) is None
 
 
-def test_the_first_step_and_slow_ones_behind_it_are_left_out() -> None:
+@pytest.mark.parametrize(
+    ("log", "left_out", "iter_time_s", "spread"),
+    [
+        # The first step and slow ones behind it are left out, but no more than half of a run.
+        (stepped(9.0, 3.0, 1.0, 1.0, 1.0, 1.0), (9.0, 3.0), 1.0, 0.0),
+        (stepped(9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0), (9.0, 9.0, 9.0), 1.0, 0.0),
+        # A log from the middle of a run keeps its first line, and one step is taken as it is.
+        (stepped(3.0, 1.0, 1.0, first=71), (), 1.0, None),
+        (stepped(3.0), (), 3.0, 0.0),
+    ],
+)
+def test_first_steps_are_left_out(
+    log: Log, left_out: tuple[float, ...], iter_time_s: float, spread: float | None
+) -> None:
+    found = measured(log, {})
+    assert (found.left_out_s, found.iter_time_s) == (left_out, iter_time_s)
+    assert spread is None or found.spread == pytest.approx(spread)
+
+
+def test_the_mean_is_of_the_steps_that_are_kept() -> None:
     found = measured(stepped(9.0, 3.0, 1.0, 1.0, 1.0, 2.0), {})
-    assert (found.left_out_s, found.steps_s) == ((9.0, 3.0), (1.0, 1.0, 1.0, 2.0))
-    assert (found.iter_time_s, found.mean_s) == (1.0, 1.25)
-
-
-def test_a_log_from_the_middle_of_a_run_keeps_its_first_line() -> None:
-    found = measured(stepped(3.0, 1.0, 1.0, first=71), {})
-    assert found.left_out_s == ()
-
-
-def test_one_step_is_taken_as_it_is() -> None:
-    found = measured(stepped(3.0), {})
-    assert (found.iter_time_s, found.spread) == (3.0, 0.0)
-
-
-def test_no_more_than_half_of_a_run_is_left_out() -> None:
-    found = measured(stepped(9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0), {})
-    assert len(found.left_out_s) == 3
-    assert found.spread == pytest.approx(0.0)
+    assert (found.steps_s, found.mean_s) == ((1.0, 1.0, 1.0, 2.0), 1.25)

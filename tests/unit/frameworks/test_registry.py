@@ -84,46 +84,41 @@ def test_a_profile_inherits_what_it_does_not_change() -> None:
     assert replace(bridge.support, **same) == current.support
 
 
-def test_a_profile_inherits_over_two_steps() -> None:
+def test_a_profile_inherits_over_two_steps_and_from_another_framework() -> None:
     # megatron-bf16 extends megatron, which extends current.
     traits = load_traits("deepspeed", "megatron-bf16")
     assert traits.kernels.attention == "unfused"
     assert traits.states.gradient_bytes == 7
     assert load_traits("deepspeed", "megatron").states.gradient_bytes != 7
     assert traits.states.master_weight_bytes == load_traits("deepspeed").states.master_weight_bytes
-
-
-def test_a_profile_inherits_from_another_framework() -> None:
     accelerate, torchtitan = load_traits("accelerate"), load_traits("torchtitan")
     assert accelerate.overheads == torchtitan.overheads
     assert not accelerate.support.pp
 
 
-def test_an_unknown_framework_names_the_known_ones() -> None:
+@pytest.mark.parametrize(
+    ("names", "where", "known"),
+    [
+        (("megatron-lm",), ("--framework", "megatron-lm"), FRAMEWORKS),
+        (("megatron", "2019"), ("megatron", "2019"), ("classic",)),
+    ],
+)
+def test_an_unknown_framework_or_profile_names_the_known_ones(
+    names: tuple[str, ...], where: tuple[str, str], known: tuple[str, ...]
+) -> None:
     with pytest.raises(InputError) as caught:
-        load_traits("megatron-lm")
+        load_traits(*names)
     (problem,) = caught.value.problems
-    assert (problem.where, problem.key) == ("--framework", "megatron-lm")
-    assert all(name in problem.message for name in FRAMEWORKS)
-
-
-def test_an_unknown_profile_names_the_known_ones() -> None:
-    with pytest.raises(InputError) as caught:
-        load_traits("megatron", "2019")
-    (problem,) = caught.value.problems
-    assert (problem.where, problem.key) == ("megatron", "2019")
-    assert "classic" in problem.message
+    assert (problem.where, problem.key) == where
+    assert all(name in problem.message for name in known)
 
 
 def test_published_bytes_per_parameter() -> None:
+    def kept(framework: str) -> tuple[float, float, float]:
+        states = load_traits(framework).states
+        return states.weight_bytes, states.gradient_bytes, states.master_weight_bytes
+
     # Megatron's page on the distributed optimizer: 18 bytes without, 6 + 12/d with it.
-    megatron = load_traits("megatron").states
-    assert megatron.weight_bytes + megatron.gradient_bytes == 6
-    assert megatron.master_weight_bytes == 4
+    assert (sum(kept("megatron")[:2]), kept("megatron")[2]) == (6, 4)
     # ZeRO (arXiv 1910.02054): 2 + 2 + 12, of which Adam's moments are 8.
-    deepspeed = load_traits("deepspeed").states
-    assert (deepspeed.weight_bytes, deepspeed.gradient_bytes, deepspeed.master_weight_bytes) == (
-        2,
-        2,
-        4,
-    )
+    assert kept("deepspeed") == (2, 2, 4)

@@ -68,18 +68,15 @@ def test_tables_of_every_profile_hold_its_attention_norms_and_loss(
     assert kernels.saved.entries("mlp.gated") or kernels.saved.entries("mlp.plain")
 
 
-def test_every_loss_of_a_profile_is_in_the_file_of_losses() -> None:
-    losses = {load_traits(*pair).kernels.loss for pair in PROFILES}
-    assert losses <= set(saved_figures("losses"))
-
-
 def test_the_loss_is_laid_beside_the_table() -> None:
+    assert {load_traits(*pair).kernels.loss for pair in PROFILES} <= set(saved_figures("losses"))
     # Softmax in fp32 beside 16-bit logits: 6 bytes a logit; fused: 2.
     for loss, expected in (("vocab_parallel", 6.0), ("fused", 2.0)):
         tables = load_saved_tables("transformer_engine", loss)
         entries = tables.entries("loss")
         assert sum(entry.element_bytes * entry.multiple for entry in entries) == expected
         assert {entry.width for entry in entries} == {"logits"}
+        assert tables.entries("no.such.section") == ()
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if "extends" in saved_figures(name)])
@@ -93,16 +90,10 @@ def test_a_table_replaces_whole_sections_of_the_one_it_extends(name: str) -> Non
         if section not in replaced and merged[section]:
             assert merged[section] == entries, section
     for section in replaced:
-        listed = {path.rpartition(".")[2] for path, _ in leaves(own) if section_of(path) == section}
+        listed = {
+            path.rpartition(".")[2] for path, _ in leaves(own) if path.rpartition(".")[0] == section
+        }
         assert {entry.name for entry in merged[section]} == listed, section
-
-
-def section_of(path: str) -> str:
-    return path.rpartition(".")[0]
-
-
-def test_a_section_a_table_does_not_name_keeps_nothing() -> None:
-    assert load_saved_tables("transformer_engine", "fused").entries("no.such.section") == ()
 
 
 @pytest.mark.parametrize(("framework", "profile"), PROFILES)

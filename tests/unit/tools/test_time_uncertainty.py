@@ -76,9 +76,7 @@ def test_a_class_covers_four_of_five_of_its_sources() -> None:
         assert np.mean([found.low <= run.ratio <= found.high for run in own]) >= 0.8
 
 
-def test_runs_of_a_source_that_is_left_out_meet_ranges_that_do_not_know_it(
-    many: list[Run],
-) -> None:
+def test_runs_of_a_source_that_is_left_out_meet_ranges_that_do_not_know_it(many: list[Run]) -> None:
     whole, *classes = coverage(many)
     assert len(whole.runs) == sum(len(each.runs) for each in classes) == len(many)
     offload = next(each for each in classes if each.key == OFFLOAD)
