@@ -4,10 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
 from planner.answers.conflict import WITHOUT
+from planner.answers.row import Row, row_of
+from planner.answers.rows import InputsRow, PlanRow
 from planner.answers.whatif import Case, best, fits, smallest, without_margin
 from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
@@ -37,6 +40,40 @@ class Largest:
     fixed: int  # the other quantity: tokens of a sequence, or sequences of a micro-batch
     is_cut: bool = False  # the time was over before a larger value was decided
     resident: "Largest | None" = None  # with nothing offloaded, where this plan offloads
+
+
+@row_of(
+    {
+        "quantity": Literal["micro-batch", "sequence"],
+        "micro_batch": int,
+        "seq_len": int,
+        "binds": list[Literal["device memory", "host memory", "global batch"]],
+        "complete": bool,
+        "plan": PlanRow | None,
+        "resident": "LargestRow | None",
+    },
+    leave_out=("fixed", "is_cut"),
+    about={
+        "value": "Sequences of a micro-batch or tokens of a sequence; 0 where nothing fits.",
+        "beyond": "The next value, at which nothing fits; one that another batch allows, where "
+        "that binds.",
+        "binds": "Limits that keep the value from being larger; more of any one would do.",
+        "complete": "False where a time limit struck.",
+        "plan": "The fastest of this value.",
+        "resident": "Largest value with nothing offloaded, if offloading allows more.",
+    },
+)
+class LargestRow(Largest):
+    """The largest micro-batch, where no option fixes it, or sequence at which some layout fits."""
+
+
+class LargestDocument(Row):
+    """The largest micro-batch at a length, or the longest sequence, that some layout fits."""
+
+    inputs: InputsRow
+    tight: bool
+    """Nothing leaves the margin free, so that it was given up."""
+    largest: list[LargestRow]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import default_chunks, layout_chunks
+from planner.answers.row import row_of
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, load_recipes
 from planner.catalog.words import stated
@@ -169,6 +170,25 @@ class Placed:
     def fits_its_own(self) -> bool:
         """True if it fits under the recipe's own software."""
         return self.own is not None and self.own.memory.free_bytes >= 0.0
+
+
+@row_of(
+    {
+        **dict.fromkeys(("recipe", "source", "layout"), str),
+        **dict.fromkeys(("iter_time_s", "peak_bytes", "own_iter_time_s"), float | None),
+        "fits_its_own_software": bool,
+        "problem": str | None,
+    },
+    derived=("missing_bytes",),
+    leave_out=("context", "strategy", "estimate", "own"),
+    about={
+        "fits_its_own_software": "Under the recipe's own runtime, as what begins with own_.",
+        "row": "Row of its layout among plans, from 1.",
+        "slower_fraction": "Than plan 1.",
+    },
+)
+class RecipeRow(Placed):
+    """The nearest tuned recipe's layout, priced for this question."""
 
 
 def place(context: Context, recipe: Recipe, plans: Sequence[Plan] = ()) -> Placed:

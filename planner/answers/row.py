@@ -66,10 +66,9 @@ def _made(
 ) -> type[Made]:
     """The stated class made anew, with these hints and fields of a dataclass."""
     parts: dict[str, Any] = {key: own for key, (_, own) in known.items()}
+    parts |= {"__doc__": stated.__doc__, "__module__": stated.__module__}
     hints = {key: hint for key, (hint, _) in known.items()}
-    made: type[Made] = type(
-        name, (base,), parts | {"__annotations__": hints, "__doc__": stated.__doc__}
-    )
+    made: type[Made] = type(name, (base,), {**parts, "__annotations__": hints})
     return made
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from planner.answers.base import Plan
 from planner.answers.evidence import Evidence, evidence
+from planner.answers.recipe import RecipeRow
 from planner.answers.row import Row, field_values, property_row, row_from, row_of
 from planner.answers.software import phrases
 from planner.cost.context import Context
@@ -235,26 +236,6 @@ class AimRow(Row):
     """GiB that every plan leaves, with the objective headroom."""
 
 
-class RecipeRow(Row):
-    """The nearest tuned recipe's layout, priced for this question."""
-
-    recipe: str
-    source: str
-    layout: str
-    iter_time_s: float | None
-    peak_bytes: float | None
-    missing_bytes: float
-    fits_its_own_software: bool
-    """Under the recipe's own runtime, as what begins with own_."""
-    problem: str | None
-    row: int | None
-    """Row of its layout among plans, from 1."""
-    slower_fraction: float | None
-    """Than plan 1."""
-    own_iter_time_s: float | None
-    own_slower_fraction: float | None
-
-
 class SearchRow(Row):
     """Size and outcome of the search."""
 
@@ -364,32 +345,3 @@ class SpaceDocument(Row):
 
     inputs: InputsRow
     spaces: list[SpaceRow]
-
-
-class LargestRow(Row):
-    """The largest micro-batch, where no option fixes it, or sequence at which some layout fits."""
-
-    quantity: Literal["micro-batch", "sequence"]
-    value: int
-    """Sequences of a micro-batch or tokens of a sequence; 0 where nothing fits."""
-    micro_batch: int
-    seq_len: int
-    beyond: int | None
-    """The next value, at which nothing fits; one that another batch allows, where that binds."""
-    binds: list[Literal["device memory", "host memory", "global batch"]]
-    """Limits that keep the value from being larger; more of any one would do."""
-    complete: bool
-    """False where a time limit struck."""
-    plan: PlanRow | None
-    """The fastest of this value."""
-    resident: "LargestRow | None"
-    """Largest value with nothing offloaded, if offloading allows more."""
-
-
-class LargestDocument(Row):
-    """The largest micro-batch at a length, or the longest sequence, that some layout fits."""
-
-    inputs: InputsRow
-    tight: bool
-    """Nothing leaves the margin free, so that it was given up."""
-    largest: list[LargestRow]

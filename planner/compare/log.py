@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from math import prod
 from statistics import median
 
@@ -277,10 +278,8 @@ def measured(log: Log, sizes: Sizes) -> Measured | None:
     if len(numbers) > 1 and 2 * numbers[0] <= numbers[1]:
         usual = median(known[1:])
         # of all steps; a run that never settles is taken as it is
-        most = max(1, len(known) // 2)
-        first = 1
-        while first < most and known[first] > SLOW_FACTOR * usual:
-            first += 1
+        begun = known[1 : max(1, len(known) // 2)]
+        first = 1 + len(list(takewhile(lambda one: one > SLOW_FACTOR * usual, begun)))
     kept = known[first:]
     # eight of ten steps lie between
     low, high = np.percentile(kept, [10.0, 90.0])

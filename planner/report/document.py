@@ -42,7 +42,7 @@ KINDS = {
     "versus": Kind(2, "plan --versus KEY=VALUE", "answers.rows.VersusDocument"),
     "space": Kind(1, "plan --space", "answers.rows.SpaceDocument"),
     "why": Kind(4, "why", "answers.why.WhyDocument"),
-    "largest": Kind(1, "plan --maximize micro-batch", "answers.rows.LargestDocument"),
+    "largest": Kind(1, "plan --maximize micro-batch", "answers.largest.LargestDocument"),
     "scale": Kind(3, "size --gpus 8,16", "answers.scale.ScaleDocument"),
     "size": Kind(4, "size", "answers.size.SizeDocument"),
     "sweep": Kind(1, "sweep", "report.sweep.SweepRow"),

@@ -9,7 +9,7 @@ from rich.text import Text
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import differences, short_layout
 from planner.answers.plan import Beside
-from planner.answers.recipe import Placed
+from planner.answers.recipe import Placed, RecipeRow
 from planner.answers.row import row_from
 from planner.answers.rows import (
     AimRow,
@@ -18,7 +18,6 @@ from planner.answers.rows import (
     PlanDocument,
     PlanRow,
     RankedRow,
-    RecipeRow,
     SearchRow,
     SoftwareRow,
     VariantRow,

@@ -9,11 +9,17 @@ from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.conflict import HBM, HOST
-from planner.answers.largest import BATCH, MICRO_BATCH, Largest, LargestAnswer
-from planner.answers.rows import (
-    InputsRow,
+from planner.answers.largest import (
+    BATCH,
+    MICRO_BATCH,
+    Largest,
+    LargestAnswer,
     LargestDocument,
     LargestRow,
+)
+from planner.answers.row import row_from
+from planner.answers.rows import (
+    InputsRow,
     OtherRow,
     PlanRow,
     SideRow,
@@ -237,14 +243,12 @@ def print_largest(
 
 def _largest(one: Largest) -> LargestRow:
     is_size = one.quantity == MICRO_BATCH
-    binds: list[Any] = [MEMORIES.get(name, name) for name in one.binds]
-    return LargestRow(
-        quantity="micro-batch" if is_size else "sequence",
-        value=one.value,
+    return row_from(
+        LargestRow,
+        one,
         micro_batch=one.value if is_size else one.fixed,
         seq_len=one.fixed if is_size else one.value,
-        beyond=one.beyond,
-        binds=binds,
+        binds=[MEMORIES.get(name, name) for name in one.binds],
         complete=not one.is_cut,
         plan=PlanRow.of(one.plan) if one.plan else None,
         resident=_largest(one.resident) if one.resident else None,
