@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from contexts import context_of, strategy_of
 from megatron_plans import CASES, draw
 
@@ -19,73 +20,16 @@ FOLDER = Path(__file__).parent / "emit"
 Plan = tuple[Context, Strategy]
 
 
-def on_two_nodes(
-    framework: str, *, model: str = "llama3-8b", profile: str = "current", **layout: Any
-) -> Plan:
-    sizes = {"cluster": "2xdgx-h100", "global_batch": 64, "seq_len": 8192}
-    context = context_of(model=model, framework=framework, profile=profile, **sizes)
-    return context, strategy_of(**{"layers_per_stage": (32,), **layout})
+def planned(of: dict[str, str], layout: dict[str, Any]) -> Plan:
+    """A plan on two nodes of eight."""
+    given = {"model": "llama3-8b", **of}
+    context = context_of(**given, cluster="2xdgx-h100", global_batch=64, seq_len=8192)
+    lists = {name: tuple(value) for name, value in layout.items() if isinstance(value, list)}
+    return context, strategy_of(**{"layers_per_stage": (32,), **layout, **lists})
 
 
-FULL = {"recompute_layers_per_stage": (32,)}
-OFFLOADED = {"dp": 16, "zero_stage": 3, "offload": "optimizer+parameters:host"}
-HYBRID = {"dp": 8, "dp_replicate": 2, "tp": 2, "zero_stage": 3, "micro_batch": 2}
-SHARDED = {"zero_stage": 3, "micro_batch": 2}
-PLANS: dict[str, Plan] = {
-    "deepspeed/zero3_offload": on_two_nodes(
-        "deepspeed", **OFFLOADED, micro_batch=2, num_micro_batches=2, offload_percent=75, **FULL
-    ),
-    "deepspeed/zeropp": on_two_nodes(
-        "deepspeed", profile="zero++", dp=16, zero_stage=3, num_micro_batches=4
-    ),
-    "deepspeed/autotp": on_two_nodes(
-        "deepspeed", dp=4, tp=4, zero_stage=2, micro_batch=2, num_micro_batches=8
-    ),
-    "deepspeed/uneven_pipeline": on_two_nodes(
-        "deepspeed",
-        dp=2,
-        tp=2,
-        pp=4,
-        num_micro_batches=32,
-        layers_per_stage=(7, 9, 9, 7),
-        selective_layers_per_stage=(2, 0, 0, 0),
-        recompute_layers_per_stage=(5, 3, 1, 0),
-    ),
-    **{
-        f"{form}/zero3_offload": on_two_nodes("deepspeed", **OFFLOADED, num_micro_batches=4)
-        for form in ("accelerate", "trainer")
-    },
-    **{
-        f"{form}/fsdp2_hybrid_tp": on_two_nodes("accelerate", **HYBRID, num_micro_batches=4, **FULL)
-        for form in ("accelerate", "trainer")
-    },
-    "torchtitan/hybrid": on_two_nodes(
-        "torchtitan",
-        **SHARDED,
-        dp=4,
-        tp=4,
-        dp_replicate=2,
-        num_micro_batches=8,
-        sequence_parallel=True,
-        selective_layers_per_stage=(32,),
-    ),
-    "torchtitan/interleaved": on_two_nodes(
-        "torchtitan",
-        dp=2,
-        tp=4,
-        pp=2,
-        vpp=2,
-        zero_stage=2,
-        micro_batch=2,
-        num_micro_batches=16,
-        sequence_parallel=True,
-        layers_per_stage=(16, 16),
-        recompute_layers_per_stage=(16, 16),
-    ),
-    "torchtitan/experts": on_two_nodes(
-        "torchtitan", model="mixtral-8x7b", **SHARDED, dp=16, ep=4, num_micro_batches=2
-    ),
-}
+TABLE = yaml.safe_load((FOLDER.with_suffix(".yaml")).read_text("utf-8"))
+PLANS = {name: planned(**case) for name, case in TABLE.items()}
 DRAWN = {
     f"{form}/{CASES[case][0]}-{seed}": (seed, case)
     for form, plans in (("megatron", ((1, 0), (6, 3), (0, 6))), ("bridge", ((1, 0), (0, 4))))

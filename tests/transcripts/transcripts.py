@@ -1,21 +1,18 @@
 """Summaries of what commands answer, without their words or the shape of their JSON.
 
-``python tests/transcripts/transcripts.py record`` writes `summaries.json` anew after a deliberate
-change of the model; read the difference before it is kept. The test beside it compares.
+``PYTHONPATH=tests python tests/transcripts/transcripts.py record`` writes `summaries.json` anew after
+a deliberate change of the model; read the difference before it is kept. The test beside it compares.
 """
 
-import io
 import json
 import math
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-from planner.cli.app import main
+from in_process import planner
 
 FOLDER = Path(__file__).parent
 SUMMARIES = FOLDER / "summaries.json"
@@ -33,20 +30,8 @@ def commands() -> dict[str, str]:
 
 def summary(command: str) -> dict[str, Any]:
     """Exit code, plans with their items, findings and other figures of one command."""
-    printed = io.StringIO()
-    arguments = [*shlex.split(command), "--format", "json"]
-    with (
-        patch("sys.argv", ["planner", *arguments]),
-        redirect_stdout(printed),
-        redirect_stderr(io.StringIO()),
-    ):
-        try:
-            main()
-            exit_code: Any = 0
-        except SystemExit as error:
-            exit_code = error.code
-    text = printed.getvalue()
-    answer = json.loads(text) if text.lstrip().startswith("{") else {}
+    run = planner(*shlex.split(command), "--format", "json")
+    answer = json.loads(run.out) if run.out.lstrip().startswith("{") else {}
     nodes = list(objects(answer))
     plans = [node for node in nodes if "strategy" in node and "iter_time_s" in node]
     found = [node for node in nodes if "rule" in node and "severity" in node]
@@ -56,7 +41,7 @@ def summary(command: str) -> dict[str, Any]:
         if not plans and (value := [node[key] for node in nodes if is_number(node.get(key))][:12])
     }
     return {
-        "exit": exit_code,
+        "exit": run.code,
         "plans": [plan_summary(plan) for plan in plans[:6]],
         "items": items(plans[0]) if plans else [],
         "findings": [f"{node['rule']}:{node.get('line')}:{node['severity']}" for node in found],

@@ -5,25 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from planner.check.settings import Settings, settings_for
 from planner.errors import InputError
 
-ALL = """
-model = "llama3-8b"
-cluster = "2xdgx-h100"
-framework = "auto"
-gpus = 16
-seq_len = 4096
-global_batch = 128
-fail-on = "warning"
-ignore = ["advice", "memory.tight"]
-"""
-READ = {"model": "llama3-8b", "cluster": "2xdgx-h100", "framework": "auto", "gpus": 16}
-READ |= {"seq_len": 4096, "global_batch": 128, "fail-on": "warning"}
-READ |= {"ignore": ["advice", "memory.tight"]}
-OUTER, INNER = {"planner.toml": 'model = "outer"'}, {"configs/planner.toml": 'model = "inner"'}
-SECTION = {"pyproject.toml": '[tool.planner]\nmodel = "project"\n'}
+CASES = yaml.safe_load(Path(__file__).with_name("settings.yaml").read_text("utf-8"))
 
 
 @pytest.fixture
@@ -42,32 +29,7 @@ def problems_of(path: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("files", "path", "read"),
-    [
-        ({"planner.toml": ALL}, "configs/a.json", READ),
-        ({}, "configs/a.json", {}),
-        # The nearest upwards
-        (OUTER | INNER, "configs/a.json", {"model": "inner"}),
-        (OUTER | INNER, "a.json", {"model": "outer"}),
-        # Elsewhere the present folder's
-        (OUTER, "/nowhere/a.json", {"model": "outer"}),
-        # A section of the project's file, but for one without it, and behind the own file
-        (SECTION, "a.json", {"model": "project"}),
-        ({"pyproject.toml": "tool = 3\n"}, "a.json", {}),
-        (
-            OUTER | {"configs/pyproject.toml": "[tool.other]\nmodel = 1\n"},
-            "configs/a.json",
-            {"model": "outer"},
-        ),
-        (OUTER | SECTION, "a.json", {"model": "outer"}),
-        # Names that no file can have are names
-        (
-            {"planner.toml": f'model = "{"m" * 5000}"\ncluster = "a\\u0000b"'},
-            f"{'f' * 5000}/a.json",
-            {"model": "m" * 5000, "cluster": "a\0b"},
-        ),
-        # Values are those of the options
-        ({"planner.toml": 'seq_len = "8k"'}, "a.json", {"seq_len": 8192}),
-    ],
+    [pytest.param(*row, id=claim) for claim, rows in CASES.items() for row in rows],
 )
 def test_the_nearest_settings_are_read(
     project: Path, files: dict[str, str], path: str, read: dict[str, Any]
@@ -75,6 +37,11 @@ def test_the_nearest_settings_are_read(
     for name, text in files.items():
         (project / name).write_text(text)
     assert settings_for(Path(path)) == Settings(**read)
+
+
+def test_a_name_longer_than_any_file_s_is_a_name(project: Path) -> None:
+    (project / "planner.toml").write_text(f'model = "{"m" * 5000}"')
+    assert settings_for(Path("f" * 5000) / "a.json").model == "m" * 5000
 
 
 def test_models_and_clusters_that_are_files_lie_beside_the_settings(project: Path) -> None:
