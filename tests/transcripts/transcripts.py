@@ -1,7 +1,8 @@
 """Summaries of what commands answer, without their words or the shape of their JSON.
 
-``PYTHONPATH=tests python tests/transcripts/transcripts.py record`` writes `summaries.json` anew after
-a deliberate change of the model; read the difference before it is kept. The test beside it compares.
+After a deliberate change of the model ``PYTHONPATH=tests python tests/transcripts/transcripts.py
+record`` writes `summaries.json` anew; read the difference before it is kept. The test beside it
+compares.
 """
 
 import json
