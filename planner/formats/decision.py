@@ -12,7 +12,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
 from planner.formats.format import ExplainedKey, Located
-from planner.formats.settings import Refused, Settings, as_whole, decided, flag, given
+from planner.formats.settings import Refused, Settings, as_whole, decided, flag, given, which
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
 # Names of decisions, each with the key that decides it and the value.
@@ -44,11 +44,6 @@ def told(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
     for key, (value, why) in values.items():
         if value is not None:
             yield KeyValue(key=key, value=value, why=why)
-
-
-def which(refused: Refused) -> Iterator[str]:
-    """Return the texts whose condition is true."""
-    return (text for text, is_so in refused.items() if is_so)
 
 
 def says(

@@ -145,10 +145,14 @@ Refused: TypeAlias = Mapping[str, object]
 Violations: TypeAlias = Iterator[tuple[str, str]]
 
 
+def which(refused: Refused) -> Iterator[str]:
+    """Return the texts whose condition is true."""
+    return (text for text, is_so in refused.items() if is_so)
+
+
 def first_of(refused: Refused) -> Refused:
     """Only the first of those that are so: what stands behind it follows from it."""
-    found = (text for text, is_so in refused.items() if is_so)
-    return dict.fromkeys(islice(found, 1), True)
+    return dict.fromkeys(islice(which(refused), 1), True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,10 +182,6 @@ class ConfigView:
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - whatever the file holds
         """The value of a key, None where it is not there."""
         return given(self.settings, key)
-
-    def is_on(self, key: str) -> bool:
-        """Return True if a key has a value that Python takes for true."""
-        return bool(self[key])
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         """Return True if a flag is on."""
@@ -243,7 +243,7 @@ OF_RULES = replace(
     },
 )
 View = TypeVar("View", bound=ConfigView)
-Check: TypeAlias = Callable[[View], Violations | Refused | Iterable[str] | bool]
+Check: TypeAlias = Callable[[View], Violations | Refused]
 
 
 class Rules(list[FormatRule], Generic[View]):
@@ -252,9 +252,8 @@ class Rules(list[FormatRule], Generic[View]):
     Where one expression says it, ``when`` is that function, ``name`` its name, and ``holds`` what
     is wrong. ``view`` makes what functions ask; None: the rules say nothing of this file.
 
-    A function returns whether ``key`` breaks the rule; or all that may be wrong with ``key``; or
-    the keys that break it; or violations. What is wrong with keys is ``says``, else the function's
-    docstring; it may name the ``file`` and what is ``given``. Without flag ``on`` none is asked.
+    A function returns all that may be wrong with ``key``, or violations. Without flag ``on`` none
+    is asked.
     """
 
     def __init__(self, view: Callable[..., View | None]) -> None:
@@ -270,37 +269,21 @@ class Rules(list[FormatRule], Generic[View]):
         when: Check[View] | None = None,
         *,
         on: str = "",
-        says: str = "",
         enforced: bool = True,
         severity: Severity = "error",
     ) -> Callable[[Check[View]], Check[View]]:
         """Add a rule under the function's name."""
 
         def add(rule: Check[View]) -> Check[View]:
-            words = says
-            if not words:
-                # A sentence as what follows a key: without a capital and a full stop.
-                sentence = holds or rule.__doc__ or ""
-                words = sentence[:1].lower() + sentence[1:].removesuffix(".")
-
             @wraps(rule)
-            def check(settings: Settings, world: CheckContext) -> Iterable[Violation]:
+            def check(settings: Settings, world: CheckContext) -> list[Violation]:
                 file = self._view(settings=settings, world=world)
                 if file is None or (on and file[on] is not True):
                     return []
                 wrong = rule(file)
-                if isinstance(wrong, bool):
-                    wrong = [key] * wrong
-                elif isinstance(wrong, Mapping):
-                    wrong = iter([(key, text) for text, is_so in wrong.items() if is_so])
-                found: list[Violation] = []
-                for each in wrong:
-                    if isinstance(each, str):
-                        at = each
-                        text = words.format(file=file, given=file[each])
-                    else:
-                        at, text = each
-                    found.append(Violation(key=file.spelled(at), message=text))
+                if isinstance(wrong, Mapping):
+                    wrong = ((key, text) for text in which(wrong))
+                found = [Violation(key=file.spelled(at), message=text) for at, text in wrong]
                 # What was asked for is known only once the rule has run.
                 return [] if file.unresolved else found
 

@@ -20,11 +20,10 @@ from planner.formats.decision import (
     several,
     uneven_layers,
     unsupported,
-    which,
 )
 from planner.formats.deepspeed.decisions import no_offload
 from planner.formats.deepspeed.keys import CODES, DEVICES
-from planner.formats.settings import Settings, given, whole, word
+from planner.formats.settings import Settings, given, which, whole, word
 from planner.spec.cluster import PROCESSOR
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue

@@ -24,7 +24,7 @@ from planner.formats.bridge.mapping import (
     TITLE,
     Override,
 )
-from planner.formats.decision import refuse, which
+from planner.formats.decision import refuse
 from planner.formats.format import (
     CheckContext,
     Emitted,
@@ -52,7 +52,7 @@ from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, options_by_dest
 from planner.formats.megatron.states import BF16_GRADIENTS, environment, traits_of
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
-from planner.formats.settings import Settings, as_whole, decided, given, model_named
+from planner.formats.settings import Settings, as_whole, decided, given, model_named, which
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
     Entry,

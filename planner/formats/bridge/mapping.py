@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TypeAlias
 
 from planner.cost.context import Context
-from planner.formats.decision import KeyValue, Table, nothing, reasons, which, wrong_profile
+from planner.formats.decision import KeyValue, Table, nothing, reasons, wrong_profile
 from planner.formats.format import Located
 from planner.formats.megatron import mapping, states
 from planner.formats.megatron.mapping import selected_modules
@@ -37,7 +37,7 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.states import BF16_GRADIENTS, SHARDING, optimizer_problems
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.states import PRECISIONS as WORDS
-from planner.formats.settings import given
+from planner.formats.settings import given, which
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 from planner.spec.training import FULL, PROJECTIONS, Target, Training

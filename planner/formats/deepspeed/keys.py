@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.settings import ConfigView, Rules, Settings, View, as_number, as_whole
+from planner.formats.settings import ConfigView, Refused, Rules, Settings, View, as_number, as_whole
 from planner.frameworks.registry import load_traits
 
 # What Trainer and Accelerate fill in.
@@ -156,16 +156,21 @@ _LEAF_FAMILIES = ("mixtral", "qwen2_moe", "qwen3", "qwen3_moe")
 def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
     """Add the rule on leaf modules to those of a format that has DeepSpeed's keys ``above``."""
 
-    def may_hang(file: ConfigView) -> bool:
+    def may_hang(file: ConfigView) -> Refused:
         decided = file.world.decisions
         # Bare parameters are gathered with the module that has them.
         bare = load_traits("deepspeed").kernels.bare_expert_families
-        return (
+        text = (
+            "given 3 with experts: below transformers 5 ranks gather the experts their own tokens "
+            "choose and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules)"
+        )
+        is_alone = (
             file.whole(f"{above}{STAGE}", 0) == 3
             and (as_whole(decided.get("model.num_experts")) or 0) > 0
             and decided.get("model.family") not in (*bare, *_LEAF_FAMILIES)
             and file[f"{above}{LEAVES}"] is None
         )
+        return {text: is_alone}
 
     rules.unenforced(
         "deepspeed/runtime/zero/leaf_module_config.py; DeepSpeed pull request 4966, issue 7461",
@@ -174,6 +179,4 @@ def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
         key=f"{above}{STAGE}",
         severity="note",
         when=may_hang,
-        says="given 3 with experts: below transformers 5 ranks gather the experts their own tokens "
-        "choose and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules)",
     )

@@ -23,7 +23,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.tree import load_own
 from planner.errors import InputError, alike, did_you_mean
-from planner.formats.decision import explained, lines_of, reasons, refuse, which
+from planner.formats.decision import explained, lines_of, reasons, refuse
 from planner.formats.format import (
     Emitted,
     Format,
@@ -63,6 +63,7 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.rules import rule
 from planner.formats.megatron.states import environment, traits_of
+from planner.formats.settings import which
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
     Entry,

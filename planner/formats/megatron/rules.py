@@ -23,7 +23,7 @@ from planner.formats.megatron.options import (
     layout_problem,
     parse_layout,
 )
-from planner.formats.megatron.states import AWARE, CAPACITY, MAIN_GRADIENTS, MOMENTS, PADS
+from planner.formats.megatron.states import CAPACITY, PADS
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
 from planner.formats.settings import Refused, Rules, Violations, as_number, first_of
 
@@ -55,16 +55,14 @@ rule.add_table(load_own(__package__, "rules.yaml"))
 in_arguments, in_config = partial(rule, ARGUMENTS), partial(rule, CONFIG)
 
 
-@rule(
-    ARGUMENTS,
-    says="tp x pp x cp = {file.model_ranks} must divide the processes; given {file.num_gpus}",
-)
-def degrees_divide_processes(file: MegatronView) -> list[str]:
+@rule(ARGUMENTS)
+def degrees_divide_processes(file: MegatronView) -> Violations:
     """Name the largest degree where all together do not divide the processes."""
-    if file.num_gpus % file.model_ranks == 0:
-        return []
-    degrees = {TP: file.tp, PP: file.pp, CP: file.cp}
-    return [max(degrees, key=degrees.__getitem__)]
+    if file.num_gpus % file.model_ranks:
+        degrees = {TP: file.tp, PP: file.pp, CP: file.cp}
+        given = f"tp x pp x cp = {file.model_ranks}"
+        key = max(degrees, key=degrees.__getitem__)
+        yield key, f"{given} must divide the processes; given {file.num_gpus}"
 
 
 @in_arguments()
@@ -205,17 +203,15 @@ def exchange_fits_layers(file: MegatronView) -> Refused:
 
 
 @in_arguments()
-def required_options(file: MegatronView) -> list[str]:
+def required_options(file: MegatronView) -> Violations:
     """Is missing; Megatron has no default for it."""
     # A model that is described is described in full; other scripts may have defaults.
     is_described = file.having(*list(REQUIRED)[:3])
     if not is_described or HIDDEN in file.settings or not is_own_script(file["script"] or ""):
-        return []
-    return [
-        option
-        for option, others in REQUIRED.items()
-        if file.settings.keys().isdisjoint((option, *others))
-    ]
+        return
+    for option, others in REQUIRED.items():
+        if file.settings.keys().isdisjoint((option, *others)):
+            yield option, "is missing; Megatron has no default for it"
 
 
 @in_config()
@@ -238,11 +234,12 @@ def full_recompute_is_complete(file: MegatronView) -> Refused:
 
 
 @rule.unenforced(f"{CONFIG}: the layers ask for recompute_granularity alone")
-def recompute_has_a_granularity(file: MegatronView) -> list[str]:
+def recompute_has_a_granularity(file: MegatronView) -> Violations:
     """Nothing is recomputed without --recompute-granularity full or selective."""
     found = [option for option in (METHOD, UNIT, MODULES) if option in file.settings]
     is_open = GRANULARITY in file.settings or file.flag("--recompute-activations")
-    return [] if is_open else found[:1]
+    if found and not is_open:
+        yield found[0], f"nothing is recomputed without {GRANULARITY} full or selective"
 
 
 @rule(_BOTH, OFFLOADING, on=OFFLOADING)
@@ -253,11 +250,3 @@ def fine_grained_offload_setup(file: MegatronView) -> Refused:
         "needs NVTE_CPU_OFFLOAD_V1=1 in the environment": not is_set,
         f"needs {OFFLOADED}": not file.words(OFFLOADED),
     }
-
-
-@rule("megatron/core/optimizer/optimizer_config.py")
-def small_states_need_precision_aware(file: MegatronView) -> list[str]:
-    """Needs --use-precision-aware-optimizer; given {given}."""
-    options = (MAIN_GRADIENTS, "--main-params-dtype", *MOMENTS)
-    small = [option for option in options if file.word(option) != "fp32"]
-    return [] if file.flag(AWARE) else small

@@ -17,7 +17,6 @@ from planner.formats.decision import (
     stated,
     switched,
     unless,
-    which,
 )
 from planner.formats.megatron.options import (
     ETP,
@@ -31,7 +30,7 @@ from planner.formats.megatron.options import (
     whole,
     word,
 )
-from planner.formats.settings import Refused, Settings, as_number, flag, given
+from planner.formats.settings import Refused, Settings, as_number, flag, given, which
 from planner.frameworks.settings import capacity_settings, runtime_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting

@@ -10,9 +10,9 @@ from string import Template
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
-from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse, told, which
+from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse, told
 from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
-from planner.formats.settings import decided
+from planner.formats.settings import decided, which
 from planner.formats.shell.edit import edited
 from planner.formats.torchtitan import keys, read
 from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, unlike_software

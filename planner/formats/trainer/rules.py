@@ -61,15 +61,12 @@ def fsdp2_shards_fully(file: ConfigView) -> Refused:
     )
 
 
-@rule(
-    "accelerate/utils/dataclasses.py DeepSpeedPlugin",
-    key="deepspeed",
-    says="lacks zero_optimization; a mapping with stage 0 to 3",
-)
-def deepspeed_has_zero(file: ConfigView) -> bool:
+@rule("accelerate/utils/dataclasses.py DeepSpeedPlugin", key="deepspeed")
+def deepspeed_has_zero(file: ConfigView) -> Refused:
     """DeepSpeed's part says how states are split."""
     given = file[keys.DEEPSPEED]
-    return isinstance(given, dict) and bool(given) and "zero_optimization" not in given
+    is_other = isinstance(given, dict) and given and "zero_optimization" not in given
+    return {"lacks zero_optimization; a mapping with stage 0 to 3": is_other}
 
 
 @rule("transformers/integrations/deepspeed.py trainer_config_finalize")
@@ -120,31 +117,32 @@ rule.unenforced(
     name="wrapped_class_is_the_models",
     holds="FSDP wraps layers by the name of their class.",
     key=WRAPPED,
-    when=lambda file: of_another_model(file, WRAPPED) if file.is_on(keys.FSDP) else {},
+    when=lambda file: of_another_model(file, WRAPPED) if file[keys.FSDP] else {},
 )
 rule.unenforced(
     f"{ARGUMENTS} _setup_devices",
     name="processors_are_asked_for",
     holds="Accelerators that are processors each train alone unless use_cpu is set.",
     key=keys.ON_PROCESSOR,
-    when=lambda file: file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR),
-    says="given false, the accelerators are processors; true",
+    when=lambda file: {
+        "given false, the accelerators are processors; true": (
+            file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
+        )
+    },
 )
 
 trl = Rules(ConfigView)
 RULES = {"trl": trl}
 
 
-@trl(
-    "TRL trl/trainer/sft_trainer.py",
-    key="loss_type",
-    says="given chunked_nll beside use_liger_kernel true; nll, or none of it",
-)
-def one_loss(file: ConfigView) -> bool:
+@trl("TRL trl/trainer/sft_trainer.py", key="loss_type")
+def one_loss(file: ConfigView) -> Refused:
     """The loss is chunked by TRL or by Liger."""
     is_stated = "loss_type" in file.settings and file.settings["loss_type"].line > 0
     is_chunked = is_stated and file.word("loss_type") == "chunked_nll"
-    return is_chunked and any(file.flag(name) for name in ("use_liger_kernel", "use_liger"))
+    is_liger = any(file.flag(name) for name in ("use_liger_kernel", "use_liger"))
+    text = "given chunked_nll beside use_liger_kernel true; nll, or none of it"
+    return {text: is_chunked and is_liger}
 
 
 for rules in (rule, trl):  # The other programs set them by themselves
