@@ -67,26 +67,18 @@ def test_dalys_interval_is_within_a_thousandth_of_the_best(stop_s: float) -> Non
 
 
 def test_youngs_interval_is_worse_where_checkpoints_take_long() -> None:
-    stop_s, mtbf_s = 600.0, HOUR
     young, daly = (
-        float(time_factor(of(stop_s, mtbf_s), stop_s, 600.0, mtbf_s))
+        float(time_factor(of(600.0, HOUR), 600.0, 600.0, HOUR))
         for of in (young_interval_s, daly_interval_s)
     )
     assert young > 1.001 * daly
+    assert daly_interval_s(2 * HOUR, HOUR) == HOUR  # a checkpoint takes twice that
 
 
-def test_dalys_interval_is_the_time_between_failures_where_a_checkpoint_takes_twice_that() -> None:
-    assert daly_interval_s(2 * HOUR, HOUR) == HOUR
-
-
-def test_functions_take_columns() -> None:
-    intervals = np.array([MIN, HOUR, DAY])
-    factors = time_factor(intervals, 3.0, 600.0, 3 * HOUR)
+def test_the_cost_function_takes_columns_and_is_infinite_where_it_never_ends() -> None:
+    factors = time_factor(np.array([MIN, HOUR, DAY]), 3.0, 600.0, 3 * HOUR)
     assert factors.shape == (3,)
     assert factors[1] == pytest.approx(float(time_factor(HOUR, 3.0, 600.0, 3 * HOUR)))
-
-
-def test_what_never_ends_is_infinite_without_a_warning() -> None:
     assert np.isinf(float(time_factor(DAY, 10.0, 600.0, 1.0)))
 
 
@@ -94,12 +86,9 @@ def test_llama_3_failed_every_three_hours_and_worked_more_than_nine_tenths_of_th
     # 54 d · 24 h / 419 = 3.09 h between failures of 2,048 nodes; 5.68 TB at 2 TB/s stop it for 3 s
     between_s = node_mtbf_s(8) / 2048
     assert between_s == pytest.approx(54 * 24 / 419 * HOUR)
+    assert node_mtbf_s(8) == pytest.approx(node_mtbf_s(1) / 8)
     best_s = daly_interval_s(2.84, between_s)
     assert 0.90 < 1.0 / float(time_factor(best_s, 2.84, 603.0, between_s)) < 0.95
-
-
-def test_a_node_fails_in_proportion_to_its_gpus() -> None:
-    assert node_mtbf_s(8) == pytest.approx(node_mtbf_s(1) / 8)
 
 
 def test_a_checkpoint_of_bloom_is_2_3_tb() -> None:

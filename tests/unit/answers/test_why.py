@@ -10,17 +10,12 @@ from planner.answers.evidence import ratio_error
 from planner.answers.layout import requested, resolve
 from planner.answers.plan import answer
 from planner.answers.whatif import Case
-from planner.answers.why import Comparison, WhyAnswer, speed, usd_per_token, why
+from planner.answers.why import WhyAnswer, speed, usd_per_token, why
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.search.ranking.penalties import PENALTIES
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
-
-
-def both(answer: WhyAnswer) -> Comparison:
-    assert answer.comparison is not None
-    return answer.comparison
 
 
 def asked(context: Context, **options: list[str]) -> WhyAnswer:
@@ -41,12 +36,12 @@ def test_both_plans_are_those_of_the_search(context: Context, slower: WhyAnswer)
     assert slower.verdict == "slower"
     assert slower.best.strategy == answer([context], top=1).plans[0].strategy
     assert slower.asked.strategy.tp == 8
-    assert both(slower).slower_by > 0.0
-    assert both(slower).layout["tp"] == ("8", str(slower.best.strategy.tp))
+    assert slower.comparison.slower_by > 0.0
+    assert slower.comparison.layout["tp"] == ("8", str(slower.best.strategy.tp))
 
 
 def test_items_add_up_to_the_difference_and_descend(slower: WhyAnswer) -> None:
-    items = both(slower).time
+    items = slower.comparison.time
     total = slower.asked.estimate.iter_time_s - slower.best.estimate.iter_time_s
     assert sum(item.difference_s for item in items) == pytest.approx(total)
     assert sum(item.asked_s for item in items) == pytest.approx(slower.asked.estimate.iter_time_s)
@@ -72,11 +67,11 @@ def test_the_sign_is_that_of_the_times_whatever_the_gpus(slower: WhyAnswer) -> N
     # 499 ms on 8 GPUs against 906 ms on 16 was "44.85 % slower".
     half = changed(slower, 499.0 / 906.0, dp=slower.best.strategy.dp // 2)
     assert half.verdict == "faster"
-    assert both(half).slower_by == pytest.approx(-0.4492, abs=1e-4)
-    assert both(half).gpu_time_factor == pytest.approx(0.5 * 499.0 / 906.0)
+    assert half.comparison.slower_by == pytest.approx(-0.4492, abs=1e-4)
+    assert half.comparison.gpu_time_factor == pytest.approx(0.5 * 499.0 / 906.0)
     longer = changed(slower, 1.9, dp=slower.best.strategy.dp // 2)
     assert longer.verdict == "slower"
-    assert both(longer).gpu_time_factor == pytest.approx(0.95)
+    assert longer.comparison.gpu_time_factor == pytest.approx(0.95)
 
 
 def test_what_evidence_weighs_down_is_ranked_behind_though_faster(slower: WhyAnswer) -> None:
@@ -92,18 +87,18 @@ def test_what_evidence_weighs_down_is_ranked_behind_though_faster(slower: WhyAns
     assert weighed(1.05).verdict == "ranked behind"
     assert weighed(1.02).verdict == "faster"
     offloaded = changed(slower, 0.97, offload="optimizer:host")
-    (penalty,) = [one for one in both(offloaded).penalties if one.name == "optimizer_offload"]
+    (penalty,) = [one for one in offloaded.comparison.penalties if one.name == "optimizer_offload"]
     assert (penalty.asked, penalty.best) == (PENALTIES["optimizer_offload"].factor, 1.0)
 
 
 def test_differences_within_the_model_s_error_are_none(slower: WhyAnswer) -> None:
-    error = both(changed(slower, 1.0, micro_batch=64)).ratio_error
+    error = changed(slower, 1.0, micro_batch=64).comparison.ratio_error
     assert (error.kind, 0.0 < error.typical < error.widest) == ("micro-batch", True)
     for factor in (1.0 + error.typical, 1.0 / (1.0 + error.typical)):
         nearer = 1.0 + 0.99 * (factor - 1.0)
-        assert both(changed(slower, nearer, micro_batch=64)).within_error
+        assert changed(slower, nearer, micro_batch=64).comparison.within_error
         farther = 1.0 + 1.01 * (factor - 1.0)
-        assert not both(changed(slower, farther, micro_batch=64)).within_error
+        assert not changed(slower, farther, micro_batch=64).comparison.within_error
     assert error.may_reverse(1.0 + 0.99 * error.widest)
     assert not error.may_reverse(1.0 + 1.01 * error.widest)
 
@@ -126,8 +121,8 @@ def test_whole_pipelines_are_compared_not_their_slowest_stages(piped: WhyAnswer)
     # more than the stages do; the slowest stage of one may hold it and that of the other not.
     other = with_pp(piped, "pp=2,tp=2")
     assert (other.asked.strategy.pp, other.best.strategy.pp) == (4, 2)
-    assert both(other).stages == ()
-    items = {item.name: item for item in both(other).time}
+    assert other.comparison.stages == ()
+    items = {item.name: item for item in other.comparison.time}
     head = items["compute.head_and_loss"]
     gpu_time = head.asked_s * other.asked.strategy.num_gpus
     assert gpu_time == pytest.approx(head.best_s * other.best.strategy.num_gpus, rel=0.05)
@@ -137,7 +132,7 @@ def test_whole_pipelines_are_compared_not_their_slowest_stages(piped: WhyAnswer)
 
 def test_a_stage_is_set_against_the_same_stage(piped: WhyAnswer) -> None:
     other = with_pp(piped, "pp=4,tp=1")
-    shown = {stage.stage: stage for stage in both(other).stages}
+    shown = {stage.stage: stage for stage in other.comparison.stages}
     assert {0, 3} <= set(shown)
     assert {other.asked.estimate.slowest_stage, other.best.estimate.slowest_stage} <= set(shown)
     for number, stage in shown.items():

@@ -2,110 +2,42 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from places import assert_places
 
 from planner.catalog import observe
-from planner.catalog.observe import Observation, Slot, Source, ask_host, clean, parse, read_source
+from planner.catalog.observe import ask_host, clean, parse, read_source
 from planner.errors import InputError
 
-SMI_HEADER = (
-    "name, memory.total [MiB], memory.reserved [MiB], pcie.link.gen.max, pcie.link.width.max"
-)
-SINFO_HEADER = "NODELIST|CPUS|MEMORY|GRES|PARTITION\n"
+CASES = yaml.safe_load(Path(__file__).with_name("observed.yaml").read_text("utf-8"))
+REFUSED = CASES.pop("refused")
 SAMPLES = Path(__file__).parents[2] / "examples" / "hardware" / "positive"
 MEMINFO = "MemFree: 1 kB\nMemTotal:       2113634304 kB\n"
 
 
-def smi(text: str) -> Observation:
-    (read,) = parse(text, "smi")
-    return read
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [pytest.param(*row, id=claim) for claim, rows in CASES.items() for row in rows],
+)
+def test_what_a_tool_prints_is_observed(text: str, places: dict[str, Any]) -> None:
+    found = parse(text, "tool")
+    assert_places(found, places)
+    assert len(found) == 1 + max(int(place[0]) for place in places)
 
 
-def sinfo(text: str) -> Source:
-    return parse(text, "sinfo")
-
-
-def test_rows_are_counted_and_reserved_memory_is_taken_off() -> None:
-    row = "NVIDIA H100 80GB HBM3, 81559 MiB, 551 MiB, 5, 16"
-    seen = smi("\n".join([SMI_HEADER, row, row]))
-    assert (seen.gpu, seen.num_gpus) == ("NVIDIA H100 80GB HBM3", 2)
-    assert seen.memory_mib == 81559 - 551
-    assert seen.slot == Slot(generation=5, lanes=16)
-
-
-def test_the_smallest_memory_and_the_slowest_slot_count() -> None:
-    rows = ["NVIDIA L40S, 46068 MiB, 0 MiB, 4, 16", "NVIDIA L40S, 45000 MiB, 0 MiB, 4, 8"]
-    seen = smi("\n".join([SMI_HEADER, *rows]))
-    assert seen.memory_mib == 45000
-    assert seen.slot == Slot(generation=4, lanes=8)
-
-
-@pytest.mark.parametrize("slot", ["0, 16", "4, 0", "[N/A], [N/A]"])
-def test_a_slot_of_width_or_generation_zero_is_not_told(slot: str) -> None:
-    assert smi(f"{SMI_HEADER}\nNVIDIA L40S, 1 MiB, 0 MiB, {slot}").slot is None
+@pytest.mark.parametrize(("text", "why"), REFUSED)
+def test_what_cannot_be_read_is_refused(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        parse(text, "tool")
 
 
 def test_of_very_many_problems_the_first_are_told() -> None:
     with pytest.raises(InputError) as error:
-        smi("name, memory.total [MiB]\n" + "A, x\n" * 100)
+        parse("name, memory.total [MiB]\n" + "A, x\n" * 100, "smi")
     assert len(error.value.problems) == observe.MAX_PROBLEMS
-
-
-@pytest.mark.parametrize("why", ["[N/A]", "[Not Supported]", "[GPU is lost]", "n/a", ""])
-def test_a_figure_that_is_not_given_is_not_told_whatever_the_reason(why: str) -> None:
-    seen = smi(f"name, memory.total [MiB], pcie.link.gen.max\nNVIDIA A10, {why}, {why}\n")
-    assert (seen.memory_mib, seen.slot) == (None, None)
-    assert seen.notes == ("memory.total is not told",)
-
-
-def test_a_node_of_two_partitions_is_counted_once() -> None:
-    text = SINFO_HEADER + "n1|64|515000|gpu:a100:4|a*\nn1|64|515000|gpu:a100:4|b\n"
-    (group,) = sinfo(text)
-    assert (group.num_nodes, group.num_gpus, group.gpu) == (1, 4, "a100")
-
-
-@pytest.mark.parametrize(
-    ("rows", "gpu"),
-    [
-        (("n1|64|515000|lustre:1,gpu:h100:8(S:0,1),shard:80|a",), "h100"),
-        (("n1|64|1|gpu:8|a",), ""),
-        (("n1|1|1|gpu:h100:4(S:0),gpu:h100:4(S:1)|x",), "h100"),
-        (("n1|1|1|(null)|x", "n2|1|1|gpu:h100:0|x", "n3|1|1|gpu:h100:8|x"), "h100"),
-    ],
-    ids=["other resources", "no kind", "two entries", "nodes without GPUs"],
-)
-def test_resources_that_are_eight_gpus_of_one_node(rows: tuple[str, ...], gpu: str) -> None:
-    (group,) = sinfo(SINFO_HEADER + "\n".join(rows))
-    assert (group.gpu, group.num_gpus, group.num_nodes) == (gpu, 8, 1)
-
-
-def test_the_kind_with_most_gpus_comes_first_and_its_smallest_memory_counts() -> None:
-    text = SINFO_HEADER + "a|1|900|gpu:v100:4|x\nb|1|800|gpu:h100:8|x\nc|1|700+|gpu:h100:8|x\n"
-    first, second = sinfo(text)
-    told = (first.gpu, first.num_gpus, first.num_nodes, first.host_memory_mib)
-    assert told == ("h100", 8, 2, 700)
-    assert (second.gpu, second.num_gpus) == ("v100", 4)
-
-
-@pytest.mark.parametrize("gres", ["gpu", "gpu:h100", "gpu:h100:eight", "gpu:a:b:2"])
-def test_a_resource_that_cannot_be_read_is_refused(gres: str) -> None:
-    with pytest.raises(InputError, match="must be gpu:KIND:COUNT"):
-        sinfo(SINFO_HEADER + f"n1|1|1|{gres}|x\n")
-
-
-def test_nodes_that_plans_do_not_use_are_left_out_and_named() -> None:
-    text = SINFO_HEADER + (
-        "n1|1|1|gpu:h100:8|x\n"
-        "n2|1|1|gpu:1g.10gb:7|x\nn2|1|1|gpu:1g.10gb:7|y\n"
-        "n3|1|1|gpu:h100:2,gpu:v100:2|x\n"
-    )
-    seen = sinfo(text)
-    assert [(group.gpu, group.num_gpus) for group in seen] == [("h100", 8)]
-    assert seen[0].notes == (
-        "left out: 1 node with parts of GPUs (MIG): 'gpu:1g.10gb:7'",
-        "left out: 1 node with several kinds of GPU: 'gpu:h100:2,gpu:v100:2'",
-    )
 
 
 def test_byte_order_marks_foreign_line_ends_and_colours_change_nothing(tmp_path: Path) -> None:
@@ -117,16 +49,8 @@ def test_byte_order_marks_foreign_line_ends_and_colours_change_nothing(tmp_path:
 
 
 def test_colours_without_their_escape_character_are_dropped() -> None:
-    read = smi(clean("[4mname, index[0m\nNVIDIA L4, 0\n", "smi"))
+    (read,) = parse(clean("[4mname, index[0m\nNVIDIA L4, 0\n", "smi"), "smi")
     assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
-
-
-def test_a_table_below_the_command_that_printed_it_is_read() -> None:
-    command = "$ nvidia-smi --query-gpu=name,memory.total --format=csv\n"
-    read = smi(command + "name, memory.total [MiB]\nNVIDIA L4, 23034 MiB\n")
-    assert (read.gpu, read.num_gpus) == ("NVIDIA L4", 1)
-    with pytest.raises(InputError, match=r"line 3: memory\.total"):
-        parse(command + "name, memory.total [MiB]\nNVIDIA L4, much\n", "smi")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from in_process import planner
 
 from planner.check.check import check_file
@@ -14,42 +15,12 @@ from planner.errors import ExpressError
 from planner.formats.format import read_source
 from planner.query.from_file import Request, read_assumed
 
-AUTO: dict[str, Any] = {
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
-    "bf16": {"enabled": "auto"},
-}
-FACTORY = """\
-model_name_or_path: Qwen/Qwen3-32B
-stage: sft
-finetuning_type: full
-template: qwen3
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 2
-bf16: true
-cutoff_len: 1024
-deepspeed: ds.json
-"""
-ARGUMENTS = """\
-model_name_or_path: Qwen/Qwen3-32B
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 2
-bf16: true
-gradient_checkpointing: true
-learning_rate: 2e-5
-deepspeed: ds.json
-"""
-SCRIPT = """\
-torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen3-32B --bf16 True \\
-  --per_device_train_batch_size 1 --gradient_accumulation_steps 2 \\
-  --gradient_checkpointing True --save_strategy no --learning_rate 2e-5 --deepspeed ds.json
-"""
+TEXTS = yaml.safe_load(Path(__file__).with_name("job_files.yaml").read_text("utf-8"))
+AUTO: dict[str, Any] = json.loads(TEXTS["ds.json"])
+ARGUMENTS, SCRIPT = TEXTS["args.yaml"], TEXTS["run.sh"]
 H200 = Request(cluster="8xh200", seq_len=1024, with_advice=False)
 QWEN = replace(H200, model="qwen3-32b")
-FORMS = pytest.mark.parametrize(
-    ("name", "text"), [("lf.yaml", FACTORY), ("args.yaml", ARGUMENTS), ("run.sh", SCRIPT)]
-)
+FORMS = pytest.mark.parametrize("name", ["lf.yaml", "args.yaml", "run.sh"])
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +29,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def put(name: str, text: str, **deepspeed: Any) -> str:
+def put(name: str, text: str = "", **deepspeed: Any) -> str:
     content = {**AUTO, "zero_optimization": {"stage": 2}, **deepspeed}
-    Path("ds.json").write_text(json.dumps(content))
+    put_text("ds.json", json.dumps(content))
+    return put_text(name, text or TEXTS.get(name, ""))
+
+
+def put_text(name: str, text: str) -> str:
     Path(name).write_text(text)
     return name
 
@@ -70,8 +45,8 @@ def fixed(name: str, request: Request = H200) -> FixedFile:
 
 
 @FORMS
-def test_the_stage_is_changed_in_the_file_that_states_it(name: str, text: str) -> None:
-    put(name, text)
+def test_the_stage_is_changed_in_the_file_that_states_it(name: str) -> None:
+    put(name)
     (found,) = [one for one in check_file(name, H200).findings if one.rule == "memory.fits"]
     assert found.message.endswith("ZeRO 2 to 3")
     made = fixed(name)
@@ -80,15 +55,15 @@ def test_the_stage_is_changed_in_the_file_that_states_it(name: str, text: str) -
     assert (change.before, change.after) == (2, 3)
     peak = made.answer.repaired[0].plan.estimate.memory.peak_bytes
     assert peak == pytest.approx(75.5 * 2**30, rel=2e-3)
-    assert made.fixed.text == text
+    assert made.fixed.text == TEXTS[name]
     assert json.loads(made.fixed.beside["ds.json"])["zero_optimization"] == {"stage": 3}
 
 
 @FORMS
-def test_a_key_without_effect_in_the_named_file_is_a_warning_there(name: str, text: str) -> None:
+def test_a_key_without_effect_in_the_named_file_is_a_warning_there(name: str) -> None:
     zero = {"zero_optimization": {"stage": 3}}
-    without = check_file(put(name, text, **zero), H200)
-    put(name, text, **zero, tensor_parallel={"tp": {"tp_size": 4}})
+    without = check_file(put(name, **zero), H200)
+    put(name, **zero, tensor_parallel={"tp": {"tp_size": 4}})
     result = check_file(name, H200)
     (found,) = [one for one in result.findings if one.severity != "note"]
     assert (found.rule, found.path) == ("deepspeed.sizes_take_effect", "ds.json")
@@ -120,8 +95,7 @@ def test_both_files_are_written_and_then_clean(folder: Path) -> None:
 def test_numbers_of_the_deepspeed_file_are_those_of_the_arguments(
     name: str, deepspeed: dict[str, Any], said: str
 ) -> None:
-    text = {"args.yaml": ARGUMENTS, "run.sh": SCRIPT}[name]
-    put(name, text, **deepspeed)
+    put(name, **deepspeed)
     findings = check_file(name, Request(num_gpus=8)).findings
     found = [one.message for one in findings if one.rule == "trainer.deepspeed_agrees"]
     assert len(found) == bool(said)
@@ -129,8 +103,8 @@ def test_numbers_of_the_deepspeed_file_are_those_of_the_arguments(
 
 
 def test_a_command_says_what_a_file_says() -> None:
-    put("args.yaml", ARGUMENTS)
-    put("run.sh", SCRIPT)
+    put("args.yaml")
+    put("run.sh")
     of_file, of_command = (check_file(name, H200) for name in ("args.yaml", "run.sh"))
     assert of_file.format == of_command.format == "trainer"
     assert of_command.num_gpus == 8
@@ -149,8 +123,7 @@ def test_a_command_says_what_a_file_says() -> None:
     ],
 )
 def test_commands_of_others_are_not_trainers(command: str) -> None:
-    Path("run.sh").write_text(f"{command}\n")
-    assert check_file("run.sh", Request()).format != "trainer"
+    assert check_file(put_text("run.sh", f"{command}\n"), Request()).format != "trainer"
 
 
 @pytest.mark.parametrize("more", ["--use_lora True", "--vision_tower a/b", "--num_generations 8"])
@@ -172,7 +145,7 @@ def test_a_file_that_is_not_found_leaves_the_stage_open() -> None:
 @pytest.mark.parametrize("assumed", [["recompute=full"], ["recompute=none"], []])
 def test_what_is_assumed_is_not_written(assumed: list[str]) -> None:
     """A file with one "auto" has no key for recomputation, and needs none."""
-    put("unused", "", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
+    put("unused", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
     known = read_assumed([*assumed, "optimizer=adam"])
     request = replace(QWEN, seq_len=1024 if assumed else 2048, assumed=known)
     found = [one.message for one in check_file("ds.json", request).findings]
@@ -200,7 +173,7 @@ SHARDS = "fsdp_config: {fsdp_version: 1, fsdp_sharding_strategy: SHARD_GRAD_OP}\
     ],
 )
 def test_a_repair_knows_what_the_check_was_told(name: str, text: str, key: str) -> None:
-    put("unused", "", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
+    put("unused", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
     if text:
         put_text(name, text)
     assumed = read_assumed(["recompute=full", "micro_batch=2", "optimizer=adam"])
@@ -214,13 +187,8 @@ def test_a_repair_knows_what_the_check_was_told(name: str, text: str, key: str) 
     assert f"nearest that fits, {peak / 2**30:.2f} GiB: ZeRO 2 to 3" in found.message
 
 
-def put_text(name: str, text: str) -> str:
-    Path(name).write_text(text)
-    return name
-
-
 def test_a_repair_that_holds_where_the_script_recomputes_says_so() -> None:
-    put("unused", "", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
+    put("unused", bf16={"enabled": True}, train_micro_batch_size_per_gpu=1)
     request = replace(QWEN, seq_len=32768, assumed=read_assumed(["optimizer=adam"]))
     said = str(check_file("ds.json", request).findings)
     assert "even where all layers are recomputed" in said
@@ -230,13 +198,6 @@ def test_a_repair_that_holds_where_the_script_recomputes_says_so() -> None:
     assert [(one.field, one.before, one.after) for one in counted] == [("tp", 1, 8)]
     assert made.assumed[-1] == "all layers are recomputed"
     assert "training_script" not in made.fixed.text
-
-
-TITAN = (
-    '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4  # ours\n'
-    "seq_len = 8192\n[parallelism]\ntensor_parallel_degree = 1\n"
-    '[activation_checkpoint]\nmode = "none"\nselective_ac_option = "op"\n[compile]\nenable = true\n'
-)
 
 
 @pytest.mark.parametrize(
@@ -252,9 +213,9 @@ TITAN = (
 def test_a_toml_file_of_torchtitan_is_changed_at_its_keys(
     name: str, mode: str, key: str, before: str, after: str
 ) -> None:
-    text = TITAN.replace('"none"', f'"{mode}"')
+    text = TEXTS["job.toml"].replace('"none"', f'"{mode}"')
     text = text.replace("local_batch", "batch") if name == "old" else text
-    Path("job.toml").write_text(text)
+    put_text("job.toml", text)
     request = Request(model="llama3-8b", cluster="1xdgx-h100", with_advice=False)
     (found,) = check_file("job.toml", request).findings
     assert "no keys" not in found.message
@@ -276,7 +237,7 @@ def test_a_name_in_place_of_a_file_is_not_edited_in_a_command() -> None:
 
 def test_what_agrees_in_the_named_file_stays() -> None:
     own = {"bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 1, "train_batch_size": 16}
-    put("args.yaml", ARGUMENTS, **own)
+    put("args.yaml", **own)
     made = fixed("args.yaml")
     after = json.loads(made.fixed.beside["ds.json"])
     assert after == {**AUTO, **own, "zero_optimization": {"stage": 3}}
@@ -324,23 +285,11 @@ def test_the_launchers_file_is_changed_where_it_states_the_stage(
     assert after in made.fixed.beside["launch.yaml"]
 
 
-TEN_GBE = "node: dgx-a100\ncount: 2\nfabric: eth-10g\noverrides: {nics: 1, nic_gbit_per_s: 10}\n"
-ADAPTERS = {
-    "llamafactory": "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\n"
-    "finetuning_type: lora\nper_device_train_batch_size: 1\ncutoff_len: 2048\nbf16: true\n",
-    "axolotl": "base_model: meta-llama/Meta-Llama-3-8B\nadapter: lora\nlora_target_linear: true\n"
-    "micro_batch_size: 1\nsequence_len: 2048\nbf16: true\ngradient_checkpointing: true\n",
-    "trl": "model_name_or_path: meta-llama/Meta-Llama-3-8B\nuse_peft: true\ndtype: bfloat16\n"
-    "lora_target_modules: all-linear\nper_device_train_batch_size: 1\nmax_length: 2048\n"
-    "lora_r: 8\nbf16: true\n",
-}
-
-
-@pytest.mark.parametrize("program", ADAPTERS)
+@pytest.mark.parametrize("program", TEXTS["adapters"])
 def test_adapters_sharded_over_ten_gigabits_take_tens_of_seconds_a_step(program: str) -> None:
     """A public report of Llama 3 8B on two nodes: 90 s a step, and a second unsharded."""
-    Path("cluster.yaml").write_text(TEN_GBE)
-    text = ADAPTERS[program] + "gradient_accumulation_steps: 1\n"
+    put_text("cluster.yaml", TEXTS["cluster.yaml"])
+    text = TEXTS["adapters"][program] + "gradient_accumulation_steps: 1\n"
     put("whole.yaml", text)
     put("sharded.yaml", f"{text}deepspeed: ds.json\n", zero_optimization={"stage": 3})
     request = Request(cluster="cluster.yaml", with_advice=False)

@@ -21,6 +21,7 @@ PRINT = """\
 printf '%s\\n' "$@" "env $CUDA_DEVICE_MAX_CONNECTIONS $WORDS" "config $(cat config.json)"
 """
 COMMAND = ["my train.py", "--config", "config.json", "--say", "it's $HOME", "--in=/data/x y"]
+GIVEN = {"SCRIPT": "my train.py", "DATA": "/data"}
 SURROUNDINGS = ["env 1 two words", 'config {"price": "$$5 $(HOME) ${HOME} `id`"}']
 
 
@@ -50,6 +51,28 @@ def made() -> Any:
     return make
 
 
+@pytest.fixture
+def launched(made: Any, written: Any, program: Any, bash: Any) -> Any:
+    """Write a plan's files and run a script of them, where a program prints what it is given."""
+
+    def run(
+        launcher: str,
+        *,
+        prints: str = PRINT,
+        starts: str = "torchrun",
+        given: Any = None,
+        **plan: Any,
+    ) -> Any:
+        program(starts, prints)
+        files = (*plan.get("emitted", FAKE_EMITTED).files, *made(launcher, **plan).values())
+        folder = written(files)
+        if launcher == "slurm":  # is submitted in its folder; the others run from anywhere
+            return bash("launch.sbatch", environment=given, folder=folder)
+        return bash(str(folder / "launch.sh"), environment=given)
+
+    return run
+
+
 def test_unknown_launchers_are_refused_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"unknown launcher 'slrum'.*did you mean slurm"):
         load_launcher("slrum")
@@ -68,29 +91,18 @@ def test_scripts_parse(made: Any, written: Any, bash: Any, name: str) -> None:
         assert bash("-n", script, folder=folder).stderr == ""
 
 
-def test_torchrun_gets_its_words_from_any_folder(
-    made: Any, written: Any, program: Any, bash: Any
-) -> None:
-    program("torchrun", PRINT)
-    folder = written((*FAKE_EMITTED.files, *made("torchrun").values()))
-    node = {"SCRIPT": "my train.py", "DATA": "/data", "NODE_RANK": "1", "MASTER_ADDR": "first"}
-    done = bash(str(folder / "launch.sh"), environment=node)
+def test_torchrun_gets_its_words_from_any_folder(launched: Any) -> None:
+    done = launched("torchrun", given=GIVEN | {"NODE_RANK": "1", "MASTER_ADDR": "first"})
     assert done.stderr == ""
     assert done.stdout.splitlines() == expected(2, 8, 1, "first")
 
 
-def test_one_node_needs_no_address(made: Any, written: Any, program: Any, bash: Any) -> None:
-    program("torchrun", PRINT)
-    folder = written((*FAKE_EMITTED.files, *made("torchrun", gpus=4).values()))
-    done = bash(str(folder / "launch.sh"))
-    assert done.stdout.splitlines() == expected(1, 4, 0, "127.0.0.1")
+def test_one_node_needs_no_address(launched: Any) -> None:
+    assert launched("torchrun", gpus=4).stdout.splitlines() == expected(1, 4, 0, "127.0.0.1")
 
 
-def test_all_missing_variables_are_named_before_anything_starts(
-    made: Any, written: Any, program: Any, bash: Any
-) -> None:
-    program("torchrun", "echo started")
-    done = bash(str(written(tuple(made("torchrun").values())) / "launch.sh"), environment={})
+def test_all_missing_variables_are_named_before_anything_starts(launched: Any) -> None:
+    done = launched("torchrun", prints="echo started", given={})
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "launch.sh: SCRIPT is not set: the user's training script",
@@ -100,15 +112,11 @@ def test_all_missing_variables_are_named_before_anything_starts(
     ]
 
 
-def test_a_launcher_of_the_framework_replaces_torchrun(
-    made: Any, written: Any, program: Any, bash: Any
-) -> None:
-    program("accelerate", PRINT)
+def test_a_launcher_of_the_framework_replaces_torchrun(made: Any, launched: Any) -> None:
     own = ("accelerate", "launch", "--machine_rank", "${NODE_RANK}", "--at=${MASTER_ADDR}")
-    emitted = replace(FAKE_EMITTED, own_launcher=own)
-    files = made("torchrun", gpus=8, emitted=emitted)
-    assert "torchrun" not in files["launch.sh"].text
-    done = bash(str(written((*emitted.files, *files.values())) / "launch.sh"))
+    plan: dict[str, Any] = {"gpus": 8, "emitted": replace(FAKE_EMITTED, own_launcher=own)}
+    assert "torchrun" not in made("torchrun", **plan)["launch.sh"].text
+    done = launched("torchrun", starts="accelerate", **plan)
     words = ["launch", "--machine_rank", "0", "--at=127.0.0.1"]
     assert done.stdout.splitlines() == [*words, *COMMAND, *SURROUNDINGS]
 
@@ -126,25 +134,16 @@ for node in 0 1; do SLURM_NODEID=$node "${@:3}"; done
 """
 
 
-def test_slurm_starts_every_node_with_its_rank(
-    made: Any, written: Any, program: Any, bash: Any
-) -> None:
-    program("torchrun", PRINT)
+def test_slurm_starts_every_node_with_its_rank(launched: Any, program: Any) -> None:
     program("srun", SRUN)
     program("scontrol", '[[ "$*" == "show hostnames n[7-8]" ]] && printf "n7\\nn8\\n"')
-    folder = written((*FAKE_EMITTED.files, *made("slurm").values()))
-    environment = {"SCRIPT": "my train.py", "DATA": "/data", "SLURM_JOB_NODELIST": "n[7-8]"}
-    done = bash("launch.sbatch", environment=environment, folder=folder)
+    done = launched("slurm", given=GIVEN | {"SLURM_JOB_NODELIST": "n[7-8]"})
     assert done.stderr == ""
     assert done.stdout.splitlines() == expected(2, 8, 0, "n7") + expected(2, 8, 1, "n7")
 
 
-def test_slurm_stops_before_srun_where_a_variable_is_missing(
-    made: Any, written: Any, program: Any, bash: Any
-) -> None:
-    program("srun", "echo started")
-    folder = written(tuple(made("slurm").values()))
-    done = bash("launch.sbatch", environment={"DATA": "/data"}, folder=folder)
+def test_slurm_stops_before_srun_where_a_variable_is_missing(launched: Any) -> None:
+    done = launched("slurm", starts="srun", prints="echo started", given={"DATA": "/data"})
     assert (done.returncode, done.stdout) == (2, "")
     assert "SCRIPT is not set" in done.stderr
 
@@ -224,15 +223,15 @@ def test_accelerators_without_a_name_are_refused_beside_all_else(
     [({"MOCK": "1"}, ["--data", "made up"]), ({"DATA": "/a b"}, ["--data", "/a b"]), ({}, [])],
 )
 def test_words_of_the_run_and_of_a_file(
-    made: Any, written: Any, program: Any, bash: Any, given: dict[str, str], run: list[str]
+    launched: Any, given: dict[str, str], run: list[str]
 ) -> None:
-    program("torchrun", "printf '%s\\n' \"$@\"")
     file = OutputFile(name="a.args", text="--x 'it'\\''s one'\n")
     run_and_mock = {"run": ("--data", "${DATA}"), "mock": ("--data", "made up")}
     words = {"command": ("t.py",), "arguments": file.name, **run_and_mock}
     emitted = Emitted(files=(file,), variables={"DATA": "data"}, **words)
-    folder = written((file, *made("torchrun", gpus=8, emitted=emitted).values()))
-    done = bash(str(folder / "launch.sh"), environment=given)
+    done = launched(
+        "torchrun", prints="printf '%s\\n' \"$@\"", given=given, gpus=8, emitted=emitted
+    )
     assert done.stdout.splitlines()[5:] == (["t.py", *run, "--x", "it's one"] if run else [])
     assert done.stderr == ("" if run else "launch.sh: DATA is not set: data\n")
 
@@ -268,6 +267,5 @@ def test_skypilot_starts_every_node_with_its_rank(
     assert task["resources"] == {"accelerators": "H100:8"}
     assert task["envs"] == {"SCRIPT": None, "DATA": None}
     node = {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
-    environment = {"SCRIPT": "my train.py", "DATA": "/data", **node}
-    done = bash("-c", task["run"], environment=environment, folder=folder)
+    done = bash("-c", task["run"], environment=GIVEN | node, folder=folder)
     assert done.stdout.splitlines() == expected(2, 8, 1, "10.0.0.1")
