@@ -203,6 +203,7 @@ def answered(
         return found
     if deadline.limit_s is not None and not found.is_complete:
         raise deadline.nothing_found()
+    progress("looking for what would let it fit", 0.9)
     case = Case(contexts=found.contexts, narrowing=resolved.narrowing)
     raise nothing_fits(case, found, deadline)
 

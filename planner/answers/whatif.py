@@ -73,9 +73,16 @@ def search_each(
     deadline: Deadline,
     *,
     within: Callable[[Context], Context] = lambda context: context,
+    progress: Progress = lambda _message, _fraction: None,
     **options: Any,  # noqa: ANN401 - as planner.search.search.search has them
 ) -> Found:
     """The plans of a question over all frameworks, ``within`` contexts that differ from theirs."""
+    number = len(case.contexts)
+
+    def told_of(place: int, name: str) -> Progress:
+        words = f"{name}: " if number > 1 else ""
+        return lambda message, done: progress(f"{words}{message}", (place + done) / number)
+
     return found_by(
         (
             context,
@@ -83,10 +90,11 @@ def search_each(
                 within(context),
                 narrowing=case.narrowing,
                 time_limit_s=deadline.share_s(),
+                progress=told_of(place, context.traits.name),
                 **options,
             ),
         )
-        for context in case.contexts
+        for place, context in enumerate(case.contexts)
     )
 
 

@@ -248,6 +248,8 @@ def why(
     for found in (asked, of_all):
         if found.plan is None and not found.is_complete:
             raise deadline.nothing_found()
+    if asked.plan is None:
+        progress("looking for what would let it fit", 0.9)
     is_alone = len(case.narrowing.limiting) == len(case.contexts) == 1
     known = of_all.plan if is_alone else None
     return WhyAnswer(

@@ -149,16 +149,23 @@ class Relaxed:
     bound: SelectiveCosts
     """Keeps the least that any set keeps, at the best rate of bytes saved per second, or adds the
     least."""
-    best: SelectiveCosts  # Costs of the set with the best rate, for every strategy
+    best: SelectiveCosts  # Costs of the set with the best rate, for every shape
     best_set: Index  # Its position among the sets
 
+    def at(self, index: Index, pace: Array) -> "Relaxed":
+        """Return that of every strategy, of a shape and a pace each."""
+        bound, best = self.bound[index], self.best[index]
+        return Relaxed(
+            bound=replace(bound, added_s=pace * bound.added_s),
+            best=replace(best, added_s=pace * best.added_s),
+            best_set=self.best_set[index],
+        )
 
-def relaxed_options(
-    options: SelectiveCosts, index: Index, pace: Array, *, by_rate: bool = True
-) -> Relaxed:
-    """Relax the choice of modules for every strategy.
 
-    ``options`` are S x shapes, those of no module first; ``index`` is the shape of every strategy.
+def relaxed_options(options: SelectiveCosts, *, by_rate: bool = True) -> Relaxed:
+    """Relax the choice of modules for every shape.
+
+    ``options`` are S x shapes, those of no module first.
 
     Where a layer cannot be without any policy (not ``by_rate``), a set that saves little may cost
     less than its share at the best rate: then the bound adds the least that any set adds.
@@ -173,15 +180,12 @@ def relaxed_options(
     at_rate = most / np.where(fastest > 0, fastest, 1.0)
     added = at_rate if by_rate else options.added_s.min(axis=0)
     bound = SelectiveCosts(
-        added_s=pace * added[index],
-        saved_bytes=(nothing.saved_bytes - most)[index],
-        lead_saved_bytes=options.lead_saved_bytes.min(axis=0)[index],
-        workspace_bytes=options.workspace_bytes.min(axis=0)[index],
+        added_s=added,
+        saved_bytes=nothing.saved_bytes - most,
+        lead_saved_bytes=options.lead_saved_bytes.min(axis=0),
+        workspace_bytes=options.workspace_bytes.min(axis=0),
     )
-    real = options[best[index], index]
-    return Relaxed(
-        bound=bound, best=replace(real, added_s=pace * real.added_s), best_set=best[index]
-    )
+    return Relaxed(bound=bound, best=options[best, every], best_set=best)
 
 
 @dataclass(kw_only=True)
@@ -193,6 +197,7 @@ class LayerTable:
     _place: dict[tuple[int, ...], int] = field(default_factory=dict)
     _costs: LayerCosts | None = None
     _options: dict[tuple[ModuleSet, ...], SelectiveCosts] = field(default_factory=dict)
+    _relaxed: dict[tuple[tuple[ModuleSet, ...], bool], Relaxed] = field(default_factory=dict)
 
     def _index(self, strategy: StrategyColumns) -> Index:
         """Return the row of every strategy's shape in the table, which grows if need be."""
@@ -206,7 +211,7 @@ class LayerTable:
             known = [] if self._shapes is None else [self._shapes]
             self._shapes = StrategyColumns.concatenate([*known, added])
             self._place |= {keys[row]: len(self._place) + i for i, row in enumerate(new)}
-            self._costs, self._options = None, {}
+            self._costs, self._options, self._relaxed = None, {}, {}
         places = np.array([self._place[key] for key in keys], dtype=int)
         return places[index]
 
@@ -228,3 +233,13 @@ class LayerTable:
             even = np.ones(len(self._shapes))
             self._options[sets] = selective_options(self.context, self._shapes, sets, even)
         return self._options[sets], index
+
+    def relaxed(
+        self, strategy: StrategyColumns, sets: tuple[ModuleSet, ...], *, by_rate: bool
+    ) -> tuple[Relaxed, Index]:
+        """The choice among these sets relaxed, by shape, and the shape of every row."""
+        options, index = self.options(strategy, sets)
+        key = (sets, by_rate)
+        if key not in self._relaxed:
+            self._relaxed[key] = relaxed_options(options, by_rate=by_rate)
+        return self._relaxed[key], index

@@ -8,7 +8,7 @@ from planner.answers.base import Answer, Plan
 from planner.answers.evidence import evidence
 from planner.answers.execution import iteration, too_long
 from planner.answers.explain import item_of, item_title, summary_of
-from planner.answers.layout import differences, short_layout
+from planner.answers.layout import differences
 from planner.answers.software import assumptions_line
 from planner.cost.estimate import Estimate
 from planner.cost.ledger import stage_ledger
@@ -120,8 +120,10 @@ def describe(
         "fullest": fullest,
         "ledger": ledger_table(stage_ledger(price(context, strategy), fullest), 40),
         "proof": "best under the model, as was proved" if proved else "not proved best",
-        "others": _layouts([plan, *others[:8]]) if others else None,
-        "frontier": _layouts(by_gpus) if len(by_gpus) > 1 else None,
+        "others": plans_table([plan, *others[:8]], fastest=answer.fastest)
+        if answer and others
+        else None,
+        "frontier": plans_table(by_gpus) if len(by_gpus) > 1 else None,
         "trust": (range_line(estimate), nearby, mfu_line(plan)),
         "assumed": assumptions_line(context, [strategy]),
         "notes": [str(note) for note in answer.notes] if answer else (),
@@ -168,7 +170,3 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     rows.append(("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", ""))
     head = ("on the slowest stage", "item", "adds", "share", "overlapped")
     return text_table(head, rows, left=("item",))
-
-
-def _layouts(plans: Sequence[Plan]) -> Table[Plan]:
-    return plans_table(plans, names=[short_layout(plan.strategy) for plan in plans])

@@ -148,6 +148,7 @@ def search(
     ladder = [_found(exploration, rung)[0] for rung in rungs]
     fastest = plans[0] if plans else None
     if breaks_ties and plans:
+        progress("looking for the simplest that ties", 0.75)
         best_s = {plan.strategy.num_gpus: plan.weighed_s for plan in (plans[0], *ladder)}
         simple = ranked_by(exploration, context, list(best_s))
         of_first, *of_ladder = simplest_of(simple, goal, best_s, top)
@@ -161,6 +162,8 @@ def search(
         if goal.order != "fewest_gpus":
             slower.sort(key=lambda plan: plan.iteration_s)
         plans = (*ties, *slower)
+    if with_frontier:
+        progress("looking at every number of GPUs", 0.9)
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
     num_too_big = num_shapes - len(exploration.shapes.lower_s)

@@ -306,8 +306,12 @@ def state_uses(context: Context, columns: StrategyColumns) -> Uses:
 
 def _product(context: Context, uses: Uses) -> Array:
     """``Π factor ** times``."""
-    logs = [np.log(factor_of(context, name)) * np.asarray(times) for name, times in uses]
-    return np.asarray(np.exp(np.sum(np.broadcast_arrays(*logs), axis=0)))
+    logs = [(np.log(factor_of(context, name)), np.asarray(times)) for name, times in uses]
+    total = np.zeros(np.broadcast_shapes(*(times.shape for _, times in logs)))
+    for own, times in logs:
+        if own:
+            total += own * times
+    return np.exp(total)
 
 
 def degree_penalty(context: Context, columns: StrategyColumns) -> Array:

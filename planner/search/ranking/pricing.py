@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.context import Context
-from planner.cost.module_sets import LayerTable, SelectiveCosts, relaxed_options
+from planner.cost.module_sets import LayerTable, SelectiveCosts
 from planner.cost.policies import with_selective
 from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
@@ -103,14 +103,14 @@ class Pricing:
         return self._known[variant]
 
     def variant_weights(self, variants: Sequence[PolicyVariant]) -> Array:
-        """:meth:`variant_weight` of each."""
-        known = {variant: self.variant_weight(variant) for variant in set(variants)}
-        return np.array([known[variant] for variant in variants])
+        """:meth:`variant_weight` of each, of which many are one object."""
+        known = {id(variant): variant for variant in variants}
+        weights = {place: self.variant_weight(variant) for place, variant in known.items()}
+        return np.array([weights[id(variant)] for variant in variants])
 
     def most_weight(self, policy: Policy) -> float:
         """Return the largest further factor on the time of a variant and split."""
-        variants = [PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)]
-        extra = [self.variant_weight(variant) for variant in variants]
+        extra = [self.variant_weight(variant) for variant in self.variants_of(policy)]
         return self.uneven_weight(policy) * max(extra, default=1.0)
 
     def uneven_weight(self, policy: Policy, *, is_open: bool = False) -> float:
@@ -129,8 +129,8 @@ class Pricing:
             return Priced(model=model, bound=model, best_set=None)
         pace = straggler_factor(self.context, model.strategy)
         by_rate = "none" in policy.kinds
-        by_shape, index = self.layers.options(model.strategy, ((), *sets))
-        options = relaxed_options(by_shape, index, pace, by_rate=by_rate)
+        by_shape, index = self.layers.relaxed(model.strategy, ((), *sets), by_rate=by_rate)
+        options = by_shape.at(index, pace)
         return Priced(
             model=_under(model, policy, options.best).weighed(weight),
             bound=_under(model, policy, options.bound).weighed(weight),
@@ -159,8 +159,13 @@ class Pricing:
         chosen = options[sets, index[places]]
         pace = straggler_factor(self.context, model.strategy)[places]
         chosen = replace(chosen, added_s=pace * chosen.added_s)
-        variants = [PolicyVariant(policy=policy, modules=module_sets[one]) for one in sets.tolist()]
-        return _under(model.take(places), policy, chosen), places, variants
+        variants = self.variants_of(policy)
+        each = [variants[one] for one in sets.tolist()]
+        return _under(model.take(places), policy, chosen), places, each
+
+    def variants_of(self, policy: Policy) -> list[PolicyVariant]:
+        """A policy with each of its sets of modules."""
+        return [PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)]
 
     def _worth_trying(self, policy: Policy, options: SelectiveCosts, index: Index) -> Mask:
         """Undominated sets by shape, S x shapes, of the shapes in ``index`` at least."""
@@ -171,8 +176,6 @@ class Pricing:
             self._worth[policy] = known
         new = np.unique(index[known[0, index] < 0])
         if len(new):
-            variants = [
-                PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)
-            ]
-            known[:, new] = non_dominated(options[:, new], self.variant_weights(variants))
+            weights = self.variant_weights(self.variants_of(policy))
+            known[:, new] = non_dominated(options[:, new], weights)
         return np.asarray(known > 0)

@@ -52,12 +52,11 @@ class Solving:
             part = rows[index]
             uneven = pricing.uneven_weight(policy, is_open=True)
             priced = pricing.price(models.take(index), policy, known.weight[part] * uneven)
-            modules = [
-                None if priced.best_set is None else pricing.module_sets(policy)[int(chosen)]
-                for chosen in (priced.best_set if priced.best_set is not None else part)
-            ]
-            variants = [PolicyVariant(policy=policy, modules=chosen) for chosen in modules]
-            bound = None if priced.best_set is None else priced.bound
+            bound = None
+            variants = [PolicyVariant(policy=policy)] * len(part)
+            if priced.best_set is not None:
+                bound, every = priced.bound, pricing.variants_of(policy)
+                variants = [every[chosen] for chosen in priced.best_set.tolist()]
             model = priced.model.weighed(pricing.variant_weights(variants))
             lower = self.bounds_s(part, model, bound, variants, limit[index], uneven)
             known.lower_s[part] = np.maximum(known.lower_s[part], lower)

@@ -81,6 +81,8 @@ def shape_bounds(
 ) -> ShapeBounds:
     """Bound every shape; ``states`` holds the values that states may still take."""
     layers = layers or LayerTable(context=context)
+    # All layers at once: the table is priced as a whole whenever it grows.
+    layers.costs(as_strategies(context, shapes))
     rows = len(shapes["tp"])
     lower, weight, dense, expert, kept = (np.zeros(rows) for _ in range(5))
     num_at_once = 2**17

@@ -60,7 +60,8 @@ def nothing_saved(context: Context, strategy: StrategyColumns) -> np.ndarray:
 
 def relaxed_of(context: Context, strategy: StrategyColumns, *, by_rate: bool) -> Relaxed:
     by_shape, index = LayerTable(context=context).options(strategy, ((), *module_sets(context)))
-    return relaxed_options(by_shape, index, straggler_factor(context, strategy), by_rate=by_rate)
+    relaxed = relaxed_options(by_shape, by_rate=by_rate)
+    return relaxed.at(index, straggler_factor(context, strategy))
 
 
 def test_every_set_costs_what_the_stage_model_of_its_own_traits_says(context: Context) -> None:
