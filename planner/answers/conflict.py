@@ -11,14 +11,13 @@ from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
-from planner.cost.stage import StageModel
 from planner.cost.stage_model import price
 from planner.search.feasible import Limited, Widened, least_over_limit
 from planner.search.space.narrow import Narrowing, minimal_conflict, narrowing_of
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
-from planner.units import Array, format_bytes
+from planner.units import format_bytes
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"
 # The context without a limit of memory.
@@ -110,18 +109,18 @@ def missing_memory(
     context: Context, narrowing: Narrowing, deadline: Deadline | None = None
 ) -> MissingMemory | None:
     """The nearest layout, in HBM or else in host memory; None where no layout is legal."""
-
-    def more_hbm(model: StageModel, factor: Array) -> StageModel:
-        # what is more, overheads take less
-        more = (factor - 1.0) * model.usable_bytes
-        return replace(model, overhead_bytes=model.overhead_bytes - more)
-
-    def more_host(model: StageModel, factor: Array) -> StageModel:
-        return replace(model, host_limit_bytes=factor * model.host_limit_bytes)
-
     ways: dict[str, tuple[Widened, Limited]] = {
-        HBM: (lambda factor: with_memory(context, hbm=factor), more_hbm),
-        HOST: (lambda factor: with_memory(context, host=factor), more_host),
+        HBM: (
+            lambda factor: with_memory(context, hbm=factor),
+            # what is more, overheads take less
+            lambda model, factor: replace(
+                model, overhead_bytes=model.overhead_bytes - (factor - 1.0) * model.usable_bytes
+            ),
+        ),
+        HOST: (
+            lambda factor: with_memory(context, host=factor),
+            lambda model, factor: replace(model, host_limit_bytes=factor * model.host_limit_bytes),
+        ),
     }
     ends_s = deadline.ends_s if deadline else None
     for limit, (widened, limited) in ways.items():

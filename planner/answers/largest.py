@@ -1,7 +1,6 @@
 """The largest micro-batch and the longest sequence that some layout fits, and what binds them."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -16,7 +15,6 @@ from planner.cost.context import Context
 from planner.cost.estimate import memory_estimate
 from planner.cost.stage_model import price_all
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
-from planner.notes import Note
 from planner.search.feasible import SearchTimeoutError
 from planner.search.search import Progress
 from planner.search.space.legality import violations
@@ -82,7 +80,6 @@ class LargestAnswer:
 
     case: Case
     found: tuple[Largest, ...]
-    notes: tuple[Note, ...] = ()
     is_tight: bool = False  # nothing leaves the margin free, so that it was given up
 
     @property
@@ -188,11 +185,7 @@ class _Quantity:
         step = self.least * max(start // self.least // STEPS_PER_DOUBLING, 1)
         between = [each for each in range(start, high, step) if each > low]
         values = [low, *between, high]
-
-        def is_too_much(row: int) -> bool:
-            return not self.fits(values[row])
-
-        found, beyond = smallest(0, len(values) - 1, is_too_much)
+        found, beyond = smallest(0, len(values) - 1, lambda row: not self.fits(values[row]))
         is_cut = beyond - found > 1
         return values[found], None if is_cut else values[beyond], is_cut
 
@@ -239,7 +232,6 @@ def largest(
     has_batch: bool,
     keeps_margin: bool,
     quantities: tuple[str, ...] = (MICRO_BATCH, SEQUENCE),
-    notes: Sequence[Note] = (),
     deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> LargestAnswer:
@@ -270,7 +262,6 @@ def largest(
         return LargestAnswer(
             case=asked,
             found=tuple(with_resident(name, asked) for name in named),
-            notes=tuple(notes),
             is_tight=is_tight,
         )
 

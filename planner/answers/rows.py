@@ -4,22 +4,19 @@ Rows hold plain values in base units. Where an answer prints or is serialised, n
 any more. Docstrings of fields are their descriptions in JSON Schemas.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, Self
 
-from planner.answers.base import Plan
+from planner.answers.base import Answer, Plan
 from planner.answers.evidence import Evidence, evidence
 from planner.answers.recipe import RecipeRow
 from planner.answers.row import Row, field_values, property_row, row_from, row_of
 from planner.answers.software import phrases
-from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate, TimeItem
 from planner.frameworks.registry import Profile, profile_title
-from planner.notes import Note
 from planner.query.objectives import JobLimits, Limit
+from planner.query.resolve import Case
 from planner.query.traits import settings_mapping
-from planner.search.space.narrow import Narrowing
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
 from planner.spec.traits import FrameworkTraits
@@ -204,25 +201,23 @@ class InputsRow(JobRow):
     """Defaults taken and hardware figures assumed, in sentences."""
 
     @classmethod
-    def of(
-        cls, contexts: Sequence[Context], narrowing: Narrowing, notes: Iterable[Note]
-    ) -> "InputsRow":
+    def of(cls, case: Case | Answer) -> "InputsRow":
         """The question as it was read."""
-        context, job = contexts[0], contexts[0].job
+        context, job = case.contexts[0], case.contexts[0].job
         lora: dict[str, Any] = dict.fromkeys(("train", "lora_rank", "lora_targets"))
         return cls(
             model=context.model.name,
             cluster=context.cluster.name,
             accelerator=context.cluster.accelerator.name,
             gpus=context.cluster.num_accelerators,
-            frameworks=[each.traits.name for each in contexts],
-            profiles=[each.traits.profile for each in contexts],
+            frameworks=[each.traits.name for each in case.contexts],
+            profiles=[each.traits.profile for each in case.contexts],
             **field_values(JobRow, job),
             **lora | context.traits.training.inputs,
             margin_fraction=context.margin_fraction,
             documents=job.documents.text if job.documents else None,
-            narrowing=list(narrowing.texts),
-            assumed=[str(note) for note in notes],
+            narrowing=list(case.narrowing.texts),
+            assumed=[str(note) for note in case.notes],
         )
 
 

@@ -1,7 +1,7 @@
 """Response of time and the best layout to another value of a figure, found by planning again."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from planner.answers.base import Deadline, Plan
@@ -11,7 +11,6 @@ from planner.answers.row import Row
 from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
 from planner.answers.whatif import Case, crossing, first_plan, price
 from planner.cost.context import Context
-from planner.notes import Note
 from planner.search.search import Progress
 from planner.spec.strategy import Strategy
 
@@ -313,12 +312,10 @@ class SensitivityDocument(Row):
     """Every plan was proved best under the model."""
 
     @classmethod
-    def of(
-        cls, result: Sensitivity, notes: Sequence[Note], following: str
-    ) -> "SensitivityDocument":
+    def of(cls, result: Sensitivity, following: str) -> "SensitivityDocument":
         """The whole answer; ``following`` is the next command."""
         return cls(
-            inputs=InputsRow.of(result.case.contexts, result.case.narrowing, notes),
+            inputs=InputsRow.of(result.case),
             best=PlanRow.of(result.best),
             given=None if result.plan is result.best else PlanRow.of(result.plan),
             figures=list(result.responses),

@@ -1,7 +1,7 @@
 """Reasons why a layout is not chosen, item by item, and one question under other settings."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,7 +13,6 @@ from planner.answers.row import Row, property_row, row_from
 from planner.answers.rows import PlanRow, Ratio
 from planner.answers.whatif import Case, best
 from planner.cost.estimate import TimeItem
-from planner.notes import Note
 from planner.query.objectives import cost_usd, gpu_hours
 from planner.search.ranking.penalties import PENALTIES
 from planner.search.search import Progress
@@ -164,7 +163,6 @@ class WhyAnswer:
     asked: Plan | None  # of the space under the options; None where nothing fits in it
     nothing: NothingFits | None  # why nothing fits under the options
     is_complete: bool  # no time limit struck
-    notes: tuple[Note, ...] = ()
 
     @property
     def comparison(self) -> Comparison | None:
@@ -217,7 +215,7 @@ class WhyDocument(Row):
             comparison=row_from(ComparisonRow, both) if both else None,
             nothing_fits=NothingFitsRow.of(answer.nothing) if answer.nothing else None,
             complete=answer.is_complete,
-            notes=[str(note) for note in answer.notes],
+            notes=[str(note) for note in answer.case.notes],
         )
 
 
@@ -235,7 +233,6 @@ def _items(
 def why(
     case: Case,
     *,
-    notes: Sequence[Note] = (),
     deadline: Deadline | None = None,
     progress: Progress = lambda _message, _fraction: None,
 ) -> WhyAnswer:
@@ -258,7 +255,6 @@ def why(
         asked=asked.plan,
         nothing=explain_nothing(case, known=known) if asked.plan is None else None,
         is_complete=asked.is_complete and of_all.is_complete,
-        notes=tuple(notes),
     )
 
 

@@ -1,6 +1,7 @@
 """``planner why``, ``size``, ``sensitivity``, ``job``: questions beyond the fastest plan."""
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +47,6 @@ def why(*, query: Query, progress: "Progress") -> Shown:
     resolved = resolve(query, problems=problems)
     answer = explain(
         resolved,
-        notes=resolved.notes,
         deadline=Deadline(resolved.time_limit_s),
         progress=progress,
     )
@@ -93,7 +93,7 @@ def size(
     if gpus is None:
         if weak:
             problems.add("--weak", "needs --gpus, the sizes of the scaling curve, such as 8..512")
-        sizing, notes = _fewest(query, node, max_gpus, problems, progress)
+        sizing = _fewest(query, node, max_gpus, problems, progress)
 
         def after() -> None:
             if sizing.chosen is None:
@@ -102,8 +102,8 @@ def size(
         return Shown(
             kind="size",
             found=sizing,
-            body=partial(size_document, notes=notes),
-            screen=partial(print_sizing, notes=notes, verbose=verbose),
+            body=size_document,
+            screen=partial(print_sizing, verbose=verbose),
             after=after,
         )
     of_fewest = {
@@ -113,18 +113,18 @@ def size(
     }
     for option in (each for each, said in of_fewest.items() if said):
         problems.add(option, "not taken with --gpus, the fastest plan of every size")
-    curve, notes = _scaling(query, node, gpus, problems, progress, is_weak=weak)
+    curve = _scaling(query, node, gpus, problems, progress, is_weak=weak)
     return Shown(
         kind="scale",
         found=curve,
-        body=partial(scale_document, notes=notes),
-        screen=partial(print_scaling, notes=notes, verbose=verbose),
+        body=scale_document,
+        screen=partial(print_scaling, verbose=verbose),
     )
 
 
 def _fewest(
     query: Query, node: str, max_gpus: int | None, problems: Problems, progress: "Progress"
-) -> "tuple[Sizing, tuple[Note, ...]]":
+) -> "Sizing":
     from planner.answers.base import Deadline
     from planner.answers.nothing_fits import nothing_fits
     from planner.answers.size import Sizer
@@ -156,7 +156,7 @@ def _fewest(
         result = sizer.sizing(resolved, read_largest(node, max(most, DEFAULT_MAX_GPUS), problems))
     if not result.sizes:
         raise nothing_fits(result.case) if result.is_complete else deadline.nothing_found()
-    return result, resolved.notes
+    return result
 
 
 def _scaling(
@@ -167,7 +167,7 @@ def _scaling(
     progress: "Progress",
     *,
     is_weak: bool,
-) -> "tuple[Scaling, tuple[Note, ...]]":
+) -> "Scaling":
     from planner.answers.base import Deadline
     from planner.answers.scale import nothing_scales, scaling
     from planner.catalog.clusters import load_cluster_of
@@ -183,7 +183,9 @@ def _scaling(
         job = resolved.contexts[0].job
         given = job.global_batch if any(query.get(name) is not None for name in BATCHES) else None
         resolved = resolved.with_batch(*weak_batch(clusters, job.seq_len, given))
-    deadline = Deadline(resolved.time_limit_s)
+    deadline, texts = Deadline(resolved.time_limit_s), resolved.narrowing.texts
+    said = [Note(kind=NoteKind.given, text=f"given: {', '.join(texts)}")] if texts else []
+    resolved = replace(resolved, notes=(*said, *resolved.notes))
     result = scaling(
         resolved,
         clusters,
@@ -195,9 +197,7 @@ def _scaling(
     if not result.plans:
         is_late = bool(result.late_at)
         raise deadline.nothing_found() if is_late else nothing_scales(resolved.contexts[0], result)
-    texts = resolved.narrowing.texts
-    said = [Note(kind=NoteKind.given, text=f"given: {', '.join(texts)}")] if texts else []
-    return result, (*said, *resolved.notes)
+    return result
 
 
 @options.takes(
@@ -217,13 +217,12 @@ def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Pr
     from planner.report.sensitivity import print_sensitivity
 
     plan, keeps_margin, limit_s = None, True, query.get("time_limit")
-    notes: tuple[Note, ...] = ()
     if not query.cluster:
         plan, _ = saved_plan(query, ("time_limit",))
         case: Case = Case(contexts=(search_context(plan),))
     else:
         resolved = resolve(query)
-        case, keeps_margin, notes = resolved, resolved.keeps_margin, resolved.notes
+        case, keeps_margin = resolved, resolved.keeps_margin
         limit_s = resolved.time_limit_s
     deadline = Deadline(limit_s)
     result = scaled(
@@ -237,8 +236,8 @@ def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Pr
     return Shown(
         kind="sensitivity",
         found=result,
-        body=partial(SensitivityDocument.of, notes=notes, following=following),
-        screen=partial(print_sensitivity, notes=notes, verbose=verbose, following=following),
+        body=partial(SensitivityDocument.of, following=following),
+        screen=partial(print_sensitivity, verbose=verbose, following=following),
     )
 
 

@@ -158,11 +158,10 @@ def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bo
     has_batch = any(query.get(name) is not None for name in BATCHES)
     deadline = Deadline(resolved.time_limit_s)
     answer = largest(
-        resolved,
+        resolved.without_note("global_batch"),
         quantities=(MICRO_BATCH, SEQUENCE) if maximize == "micro-batch" else (SEQUENCE,),
         has_batch=has_batch,
         keeps_margin=resolved.keeps_margin,
-        notes=resolved.without_note("global_batch").notes,
         deadline=deadline,
         progress=progress,
     )

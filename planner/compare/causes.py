@@ -138,11 +138,11 @@ def host_bound(case: MeasuredRun) -> Iterator[Cause]:
     """Launches of kernels that take up to MOST_FACTOR times as long explain the difference."""
     traits = case.layout.context.traits
     kernels = traits.kernels
-
-    def at(factor: float) -> float:
-        return case.price_s(traits=replace(traits, kernels=slower_host(kernels, factor)))
-
-    factor = _crossing(at, (1.0, 1.5, 2.0, MOST_FACTOR), case)
+    factor = _crossing(
+        lambda slower: case.price_s(traits=replace(traits, kernels=slower_host(kernels, slower))),
+        (1.0, 1.5, 2.0, MOST_FACTOR),
+        case,
+    )
     if factor is not None:
         yield Cause(
             name="host",
@@ -155,14 +155,12 @@ def host_bound(case: MeasuredRun) -> Iterator[Cause]:
 
 def imbalance(case: MeasuredRun) -> Iterator[Cause]:
     """Of a mixture: at most twice the mean on the busiest rank of experts closes the difference."""
-    job = case.layout.context.job
-
-    def at(fraction: float) -> float:
-        return case.price_s(job=replace(job, imbalance_fraction=fraction))
-
-    if not case.layout.context.model.moe:
-        return
-    fraction = _crossing(at, [step / 10 for step in range(11)], case)
+    job, steps = case.layout.context.job, [step / 10 for step in range(11)]
+    fraction = _crossing(
+        lambda more: case.price_s(job=replace(job, imbalance_fraction=more)),
+        steps if case.layout.context.model.moe else (),
+        case,
+    )
     if fraction is not None:
         yield Cause(
             name="imbalance",

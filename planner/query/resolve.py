@@ -48,10 +48,11 @@ from planner.units import GIB, format_bytes, parse_duration, parse_usd
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A question: a context per framework, and the part of the space that is searched."""
+    """A question: a context per framework, the part of the space, and what was assumed."""
 
     contexts: tuple[Context, ...]
     narrowing: Narrowing = EVERYTHING
+    notes: tuple[Note, ...] = ()
 
     @property
     def context(self) -> Context:
@@ -69,11 +70,10 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved(Case):
-    """A question that was read: what to search, for what, and what was assumed."""
+    """A question that was read, and what its best plans are best at."""
 
     query: Query
     aim: Aim = FASTEST
-    notes: tuple[Note, ...] = ()
     time_limit_s: float | None = None
     keeps_margin: bool = False  # the user chose the margin, so no plan inside it is taken
     fmt: Format | None = None  # the format of files whose space it is, where one was asked for

@@ -10,9 +10,9 @@ from planner.answers.row import Row, property_row, row_from
 from planner.answers.rows import InputsRow, PlanRow
 from planner.notes import Note
 from planner.query.objectives import ENERGY_INCLUDES
+from planner.query.resolve import Case
 from planner.report.table import pairs, show
 from planner.report.words import inputs_line, layout_words, mfu_text, note_lines, question_lines
-from planner.search.space.space import EVERYTHING
 from planner.units import GB, TERA, format_count, format_days, format_energy, format_seconds, plural
 
 
@@ -115,6 +115,6 @@ def job_document(job: Job, notes: Sequence[Note]) -> JobDocument:
     return row_from(
         JobDocument,
         job,
-        inputs=InputsRow.of((job.plan.context,), EVERYTHING, notes),
+        inputs=InputsRow.of(Case(contexts=(job.plan.context,), notes=tuple(notes))),
         plan=PlanRow.of(job.plan),
     )

@@ -292,7 +292,7 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
         nearest = unmet(answer).nearest
     return PlanDocument(
         flops_convention=FLOPS_CONVENTION,
-        inputs=InputsRow.of(answer.contexts, answer.narrowing, answer.notes),
+        inputs=InputsRow.of(answer),
         aim=AimRow(
             objective=OBJECTIVES[aim.objective].word,
             limits=None if limits.is_empty else limits,

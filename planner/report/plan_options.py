@@ -29,6 +29,7 @@ from planner.answers.rows import (
 )
 from planner.answers.why import Side, Versus, usd_per_token
 from planner.notes import Note
+from planner.query.resolve import Case
 from planner.report.table import Part, show, text_table, whole
 from planner.report.tables import plans_table
 from planner.report.words import (
@@ -100,8 +101,9 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
 def space_document(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> SpaceDocument:
     """The spaces; the number of splits is text, as it may have many digits."""
     contexts = tuple(space.context for space in spaces)
+    case = Case(contexts=contexts, narrowing=spaces[0].narrowing, notes=tuple(notes))
     return SpaceDocument(
-        inputs=InputsRow.of(contexts, spaces[0].narrowing, notes),
+        inputs=InputsRow.of(case),
         spaces=[_space_row(space) for space in spaces],
     )
 
@@ -209,12 +211,12 @@ def print_largest(
     answer: LargestAnswer, console: Console, *, verbose: bool = False, following: str = ""
 ) -> None:
     """Print each largest value with what binds it; ``verbose``: what was assumed."""
-    contexts = answer.case.contexts
+    case = answer.case
     tight = "Tight: nothing leaves the margin free by which published peaks exceeded the model."
     more = "Larger is not always faster: `plan` ranks by time. -v adds what was assumed."
     found = [one.plan for one in answer.found if one.plan]
     lines: list[Part] = []
-    longest, model = 0, answer.case.context.model
+    longest, model = 0, case.context.model
     for one in answer.found:
         title = f"Largest micro-batch at {one.fixed:,} tokens"
         if one.quantity != MICRO_BATCH:
@@ -230,12 +232,12 @@ def print_largest(
     beyond = f"{model.name} was made for sequences of {model.max_seq_len:,} tokens."
     show(
         console,
-        *question_lines(inputs_line(contexts, batch=""), answer.notes, answer.case.narrowing.texts),
+        *question_lines(inputs_line(case.contexts, batch=""), case.notes, case.narrowing.texts),
         *lines,
         Text(tight, "yellow") if answer.is_tight else "",
         beyond if longest > model.max_seq_len else "",
-        *(note_lines(answer.notes, assumed=True) if verbose else ()),
-        *(software_lines(contexts, found) if verbose else ()),
+        *(note_lines(case.notes, assumed=True) if verbose else ()),
+        *(software_lines(case.contexts, found) if verbose else ()),
         whole(f"Next: {following}", "dim") if following else "",
         "" if verbose else Text(more, "dim"),
     )
@@ -258,7 +260,7 @@ def _largest(one: Largest) -> LargestRow:
 def largest_document(answer: LargestAnswer) -> LargestDocument:
     """Every value with the plan there."""
     return LargestDocument(
-        inputs=InputsRow.of(answer.case.contexts, answer.case.narrowing, answer.notes),
+        inputs=InputsRow.of(answer.case),
         tight=answer.is_tight,
         largest=list(map(_largest, answer.found)),
     )

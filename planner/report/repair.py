@@ -230,15 +230,16 @@ def _changes(changes: Sequence[FieldChange], *, is_plan: bool) -> Iterator[Part]
     if not rows:
         yield "  The layout stays; what contradicts it in the file is written anew."
         return
-
-    def before(row: FieldChange) -> str:
-        return _shown(row.before) if is_plan or row.counts or row.line else "not stated"
-
     columns: list[Column[FieldChange]] = [
         Column("field", lambda r: r.field if r.counts else f"  {r.field} (follows)", right=False),
         Column("in the file", lambda row: one_line(row.key), right=False, wraps=True),
         Column("line", _place),
-        Column("from", before, right=False, wraps=True),
+        Column(
+            "from",
+            lambda r: _shown(r.before) if is_plan or r.counts or r.line else "not stated",
+            right=False,
+            wraps=True,
+        ),
         Column("to", lambda row: _shown(row.after), right=False, wraps=True),
     ]
     if is_plan:

@@ -1,14 +1,14 @@
 """Effect of figures on time and on the winner, in words and as JSON."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
 from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter
-from planner.answers.sensitivity import FACTORS, Crossover, ParameterSweep, Sensitivity, layout_of
-from planner.notes import Note
+from planner.answers.sensitivity import FACTORS, ParameterSweep, Sensitivity, layout_of
 from planner.report.table import Column, Table, show, whole
 from planner.report.words import inputs_line, layout_words, note_lines, question_lines
 from planner.units import format_seconds
@@ -39,12 +39,7 @@ def _verdict(result: Sensitivity) -> str:
 def _crossings(result: Sensitivity) -> Iterator[str]:
     """From which values on other layouts win, nearest first."""
     found = [(one.figure, each) for one in result.responses for each in one.crossings]
-
-    def distance(pair: tuple[Parameter, Crossover]) -> float:
-        factor = pair[1].factor
-        return max(factor, 1.0 / factor)
-
-    for figure, each in sorted(found, key=distance):
+    for figure, each in sorted(found, key=lambda pair: abs(math.log(pair[1].factor))):
         side = "less" if each.factor < 1.0 else "more"
         wins = f"{each.layout} wins" if each.layout else "nothing fits"
         value, now = _value(figure, each.factor), _value(figure)
@@ -92,7 +87,6 @@ def _table(result: Sensitivity) -> Table[ParameterSweep]:
 
 def print_sensitivity(
     result: Sensitivity,
-    notes: Sequence[Note],
     console: Console,
     *,
     verbose: bool,
@@ -112,7 +106,7 @@ def print_sensitivity(
     still = ", ".join(one.figure.title for one in result.responses if not one.matters)
     show(
         console,
-        *question_lines(inputs_line((result.best.context,)), notes),
+        *question_lines(inputs_line((result.best.context,)), result.case.notes),
         Text(_verdict(result), "bold"),
         given,
         # JSON has all.
@@ -130,5 +124,5 @@ def print_sensitivity(
             console,
             Text(f"Best plan: {layout_words(result.best)}.", "dim"),
             Text(f"{searched}; crossings within 1 %.", "dim"),
-            *note_lines(notes, assumed=True),
+            *note_lines(result.case.notes, assumed=True),
         )

@@ -1,6 +1,6 @@
 """Screens and JSON of `planner size`: the fewest GPUs that do a job, and how a job scales."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 from rich.text import Text
@@ -16,7 +16,6 @@ from planner.answers.scale import (
     gpus_for_deadline,
 )
 from planner.answers.size import SizeDocument, SizeRow, Sizing
-from planner.notes import Note
 from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.sizing_words import limits_text, missed_options, missed_text
 from planner.report.table import Column, Table, show
@@ -51,9 +50,7 @@ TITLES = {
 }
 
 
-def print_sizing(
-    sizing: Sizing, notes: Sequence[Note], console: Console, *, verbose: bool = False
-) -> None:
+def print_sizing(sizing: Sizing, console: Console, *, verbose: bool = False) -> None:
     """Print the size and its plan, and the sizes around it; ``verbose``: what all rests on."""
     case, chosen = sizing.case, sizing.chosen
     cluster = case.context.cluster
@@ -64,12 +61,12 @@ def print_sizing(
     marked = {size.num_gpus: size for size in named}
     show(
         console,
-        *question_lines(inputs, notes, case.narrowing.texts),
+        *question_lines(inputs, case.notes, case.narrowing.texts),
         *(_chosen(sizing, chosen) if chosen else [Text(none, "bold yellow")]),
         frontier_table(_shown_sizes(sizing, marked), sizing.limits, marked=marked),
     )
     if verbose:
-        show(console, *_grounds(sizing, notes))
+        show(console, *_grounds(sizing))
         return
     show(
         console,
@@ -126,7 +123,7 @@ def _search_line(sizing: Sizing) -> str:
     )
 
 
-def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
+def _grounds(sizing: Sizing) -> list[Text | str]:
     """Return what the size rests on: its plan's costs, evidence, prices, software, search."""
     chosen, evidence = sizing.chosen, sizing.evidence
     cluster = sizing.case.context.cluster
@@ -135,7 +132,7 @@ def _grounds(sizing: Sizing, notes: Sequence[Note]) -> list[Text | str]:
     return [
         *(ground_lines(chosen, evidence) if chosen and evidence else ()),
         *(Text(line, "dim") for line in basis),
-        *note_lines(notes, assumed=True),
+        *note_lines(sizing.case.notes, assumed=True),
         *software_lines(sizing.case.contexts, sizing.sizes),
         Text(_search_line(sizing), "dim"),
     ]
@@ -147,11 +144,11 @@ def _size_row(size: Plan, limits: JobLimits) -> SizeRow:
     )
 
 
-def size_document(sizing: Sizing, notes: Sequence[Note]) -> SizeDocument:
+def size_document(sizing: Sizing) -> SizeDocument:
     """Everything in base units."""
     limits, node = sizing.limits, sizing.case.context.cluster.node
     return SizeDocument(
-        inputs=InputsRow.of(sizing.case.contexts, sizing.case.narrowing, notes),
+        inputs=InputsRow.of(sizing.case),
         limits=limits,
         includes={name: amount.includes for name, amount in AMOUNTS.items()},
         usd_per_node_hour=node.usd_per_hour,
@@ -239,9 +236,7 @@ def _verdict_line(result: Scaling) -> str:
     )
 
 
-def print_scaling(
-    result: Scaling, notes: Sequence[Note], console: Console, *, verbose: bool = False
-) -> None:
+def print_scaling(result: Scaling, console: Console, *, verbose: bool = False) -> None:
     """Print how far it scales and the best plan of every size; ``verbose``: what is assumed."""
     context = result.case.context
     growing = f"batch in proportion to GPUs x {context.job.seq_len} tokens"
@@ -253,23 +248,23 @@ def print_scaling(
     base = result.base.strategy.num_gpus
     show(
         console,
-        *question_lines(title, notes),
+        *question_lines(title, result.case.notes),
         Text(_verdict_line(result), "bold green"),
         "" if within_s is None else Text(_deadline_line(result, within_s), "bold"),
         _scaling_table(result),
         Text(struck, "yellow") if late else "",
         f"Against {base:,} GPUs; limits bite that take {BITE_FRACTION:.0%} of it or more:",
         *(f"- {line}" for line in list(_bite_lines(result)) or ["none does."]),
-        *(note_lines(notes, assumed=True) if verbose else ()),
+        *(note_lines(result.case.notes, assumed=True) if verbose else ()),
         "" if verbose else Text("-v adds assumptions.", "dim"),
     )
 
 
-def scale_document(result: Scaling, notes: Sequence[Note]) -> ScaleDocument:
+def scale_document(result: Scaling) -> ScaleDocument:
     """Everything in base units."""
     return ScaleDocument(
         scaling="weak" if result.is_weak else "strong",
-        inputs=InputsRow.of(result.case.contexts, result.case.narrowing, notes),
+        inputs=InputsRow.of(result.case),
         base_gpus=result.base.strategy.num_gpus,
         sizes=sorted(
             [*result.without, *(ScaleRow.of(result, plan) for plan in result.plans)],

@@ -98,18 +98,15 @@ def print_show(shown: Winners, console: Console) -> None:
 def _columns(names: Sequence[str], rows: Sequence[Row]) -> list[Column[Row]]:
     """Columns of these names, GPUs, layout, rates, and what the job or a billion tokens costs."""
 
-    def figure(key: str, form: str) -> Callable[[Row], str]:
-        return lambda row: "-" if row[key] is None else form.format(row[key])
+    def figure(key: str, in_words: Callable[[Any], str]) -> Callable[[Row], str]:
+        return lambda row: "-" if row[key] is None else in_words(row[key])
 
     def name(key: str) -> Column[Row]:
-        return Column(_plain(key), lambda row: _text(row[key]), right=False, wraps=True)
-
-    def usd(row: Row) -> str:
-        return "-" if row["cost_usd"] is None else format_count(row["cost_usd"])
+        return Column(_plain(key), figure(key, _text), right=False, wraps=True)
 
     found = [
         *map(name, names),
-        Column("GPUs", figure("gpus", "{:,}")),
+        Column("GPUs", figure("gpus", "{:,}".format)),
         Column(
             "layout",
             lambda row: f"DP {row['dp']} · TP {row['tp']} · PP {row['pp']}",
@@ -117,15 +114,16 @@ def _columns(names: Sequence[str], rows: Sequence[Row]) -> list[Column[Row]]:
             wraps=True,
             spare=3,
         ),
-        Column("iteration", lambda row: format_seconds(row["iter_time_s"]), spare=5),
-        Column("tokens/s", lambda row: format_count(row["tokens_per_s"]), spare=4),
-        Column("MFU", figure("mfu", "{:.1%}"), spare=6),
+        Column("iteration", figure("iter_time_s", format_seconds), spare=5),
+        Column("tokens/s", figure("tokens_per_s", format_count), spare=4),
+        Column("MFU", figure("mfu", "{:.1%}".format), spare=6),
     ]
     if any(row["days"] is not None for row in rows):
-        found += [Column("days", figure("days", "{:,.1f}")), Column("USD", usd)]
+        found.append(Column("days", figure("days", "{:,.1f}".format)))
+        found.append(Column("USD", figure("cost_usd", format_count)))
     else:
-        found.append(Column("USD/1B", figure("cost_usd_per_billion_tokens", "{:,.2f}")))
-    return [*found, Column("kWh/1B", figure("energy_kwh_per_billion_tokens", "{:,.1f}"))]
+        found.append(Column("USD/1B", figure("cost_usd_per_billion_tokens", "{:,.2f}".format)))
+    return [*found, Column("kWh/1B", figure("energy_kwh_per_billion_tokens", "{:,.1f}".format))]
 
 
 def _plain(name: str) -> str:
@@ -133,8 +131,6 @@ def _plain(name: str) -> str:
 
 
 def _text(value: object) -> str:
-    if value is None:
-        return "-"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

@@ -86,11 +86,12 @@ MACHINES: list[Column[Plan]] = [
 def degree_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     """GPUs and framework where they differ, and the degrees, joined: ``32·4·8``."""
     axes = telling_axes(plans)
-
-    def degrees(plan: Plan) -> str:
-        return "·".join(str(getattr(plan.strategy, axis)) for axis in axes)
-
-    return [*differing(MACHINES, plans), Column("·".join(axes), degrees, right=False)]
+    degrees = Column[Plan](
+        "·".join(axes),
+        lambda plan: "·".join(str(getattr(plan.strategy, axis)) for axis in axes),
+        right=False,
+    )
+    return [*differing(MACHINES, plans), degrees]
 
 
 def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
@@ -195,13 +196,8 @@ def plans_table(
         Column("peak\nGiB", lambda p: _gib(p.estimate.memory.peak_bytes), spare=7),
         Column("free\nGiB", lambda p: _gib(p.estimate.memory.free_bytes), spare=1),
     ]
-
-    def style(plan: Plan) -> str:
-        if plan is first:
-            return "bold"
-        return "" if id(plan) in ranks else "dim"
-
-    return Table(every, columns, style=style)
+    styles = dict.fromkeys(ranks, "") | {id(first): "bold"}
+    return Table(every, columns, style=lambda plan: styles.get(id(plan), "dim"))
 
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
