@@ -12,11 +12,13 @@ from planner.catalog.clusters import (
     load_cluster_of,
     node_of_catalog,
 )
-from planner.catalog.hardware import aliases
+from planner.catalog.hardware import aliases, list_names
 from planner.documents import tree
 from planner.documents.file import read_text
 from planner.errors import InputError
 
+FILES = Path(__file__).with_name("cluster_files.yaml")
+OF_FILES = yaml.safe_load(FILES.read_text("utf-8"))
 LOADED = yaml.safe_load(Path(__file__).with_name("loaded.yaml").read_text("utf-8"))
 
 
@@ -53,36 +55,18 @@ def test_what_is_no_cluster_is_refused_with_what_is(argument: str, said: str) ->
     assert re.search(said, message)
 
 
-def test_a_file_overrides_figures_of_every_part(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        "node: dgx-h100\ncount: 4\nfabric: ib-hdr\noverrides: {nics: 4, nic_gbit_per_s: 200, "
-        "host_memory_gib: 1024, hbm_gib: 94, gemm_sustained_fraction: 0.61, "
-        "fabric_efficiency_fraction: 0.6, usd_per_hour: 10}\n",
-    )
-    cluster = load_cluster(str(path))
-    places = {
-        "name": "cluster",
-        "fabric.name": "ib-hdr",
-        "fabric.bytes_per_s": 4 * 25e9 / 8,
-        "fabric.efficiency_fraction": 0.6,
-        "node.host_memory_bytes": 2**40,
-        "node.usd_per_hour": 10,
-        "accelerator.hbm_bytes": 94 * 2**30,
-        "accelerator.gemm.sustained_fraction": 0.61,
-    }
+@pytest.mark.parametrize("claim", OF_FILES)
+def test_a_file_is_the_cluster_that_it_states(tmp_path: Path, claim: str) -> None:
+    text, places, note = OF_FILES[claim]
+    cluster = load_cluster(written(tmp_path, text))
     assert_places(cluster, places)
-    assert "given: hbm_gib 94" in map(str, cluster.assumptions)
+    assert note in map(str, cluster.assumptions)
 
 
-def test_a_node_whose_products_are_stated_has_no_range_of_other_machines(tmp_path: Path) -> None:
-    catalog = load_cluster("1xdgx-b200").accelerator.gemm
-    assert catalog.has_range
-    assert catalog.slowest <= catalog.sustained_fraction <= catalog.fastest
-    text = "node: dgx-b200\ncount: 1\noverrides: {gemm_sustained_fraction: 0.9}\n"
-    own = load_cluster(str(written(tmp_path, text))).accelerator.gemm
-    assert not own.has_range
-    assert own.slowest == own.sustained_fraction == own.fastest == 0.9
+def test_published_machines_give_a_range_of_products() -> None:
+    gemm = load_cluster("1xdgx-b200").accelerator.gemm
+    assert gemm.has_range
+    assert gemm.slowest <= gemm.sustained_fraction <= gemm.fastest
 
 
 def test_a_file_can_bring_its_own_accelerator_beside_it(tmp_path: Path) -> None:
@@ -179,15 +163,20 @@ def test_the_largest_cluster_of_whole_nodes(argument: str, most: int, accelerato
     assert largest_cluster_of(argument, most).num_accelerators == accelerators
 
 
-def test_a_file_in_everyday_keys_is_read_and_said(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("nodes: 4\ngpus_per_node: 4\ngpu: H100\nnetwork: 200 Gb/s\n")
-    cluster = load_cluster(file)
-    assert (cluster.num_nodes, cluster.node.num_accelerators) == (4, 4)
-    assert cluster.node.nic_bytes_per_s == 4 * 200e9 / 8
-    assert str(cluster.assumptions[0]) == (
-        "the file is read as 4 x dgx-h100 of 4 H100, 200 Gb/s of every NIC"
-    )
-    file.write_text("nodes: 4\ngpu: H100\nnetwork: fast\n")
+def test_everyday_keys_that_say_nothing_are_unknown(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="network: unknown key"):
-        load_cluster(file)
+        load_cluster(written(tmp_path, "nodes: 4\ngpu: H100\nnetwork: fast\n"))
+
+
+@pytest.mark.parametrize("name", list_names("clusters"))
+def test_every_machine_loads_and_its_levels_grow(name: str) -> None:
+    cluster = load_cluster(name)
+    assert cluster.name == name
+    sizes = [level.num_accelerators for level in cluster.levels]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == cluster.num_accelerators
+
+
+def test_a_package_is_the_fastest_level() -> None:
+    aurora = load_cluster("aurora")
+    assert aurora.levels[0].bytes_per_s > 10 * aurora.domain.bytes_per_s

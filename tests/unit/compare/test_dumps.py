@@ -1,7 +1,12 @@
 """Settings that runs print at their start, read as their frameworks' files are."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 from planner.compare.forms import Dump, dump_in
 
@@ -33,83 +38,56 @@ def read(lines: list[str]) -> Dump:
     return found
 
 
-def decided(dump: Dump, *names: str) -> list[object]:
-    return [dump.reading.decisions[name].value for name in names]
-
-
-def test_arguments_of_megatron_are_its_options() -> None:
-    dump = read(dumped())
-    assert decided(dump, "tp", "pp", "dp", "zero_stage", "num_gpus") == [4, 2, 8, 1, 64]
-    assert decided(dump, "micro_batch", "global_batch", "seq_len") == [1, 256, 4096]
-    assert dump.framework == "megatron"
-    assert "profile" not in dump.reading.decisions
-
-
-def test_a_value_has_the_line_that_prints_it() -> None:
-    lines = ["first", *dumped()]
-    place = read(lines).reading.decisions["tp"]
-    assert lines[place.line - 1].split()[0] == "tensor_model_parallel_size"
-
-
-def test_what_old_releases_call_checkpointing_is_full_recomputation() -> None:
-    old = read(dumped(checkpoint_activations="True", transformer_impl="None"))
-    assert decided(old, "recompute_layers_per_stage", "profile") == [(16, 16), "classic"]
-
-
-def test_megatron_deepspeed_has_the_traits_of_deepspeed() -> None:
-    fork = read(dumped(deepspeed="True", zero_stage="1", bf16="False", fp16="True"))
-    assert fork.framework == "deepspeed"
-    assert decided(fork, "profile", "zero_stage") == ["megatron", 1]
-    assert decided(read(dumped(deepspeed="True")), "profile") == ["megatron-bf16"]
-
-
-def test_arguments_without_an_end_are_not_used() -> None:
-    found, notes = dump_in("run.log", dumped()[:-1])
-    assert found is None
-    assert notes == ("line 1: the arguments have no end: they are truncated, and not used",)
-
-
-def test_settings_of_deepspeed_keep_their_lines() -> None:
-    given = {"train_batch_size": 32, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}
-    lines = ["x", *f"[config.py:989:print_user_config]   json = {json.dumps(given)}".split("\n")]
-    dump = read(lines)
-    assert decided(dump, "zero_stage", "global_batch", "precision") == [2, 32, "bf16"]
-    assert dump_in("run.log", ["json = {", '"train_batch_size": 3'])[0] is None
-
-
-def test_settings_of_torchtitan_are_those_of_its_old_file() -> None:
-    given = {
-        "model": {"name": "llama3", "flavor": "8B"},
-        "training": {"local_batch_size": 2, "seq_len": 8192, "steps": 10},
-        "parallelism": {"data_parallel_shard_degree": 8, "tensor_parallel_degree": 2},
-        "activation_checkpoint": {"mode": "full"},
-    }
-    dump = read([f"[titan] - root - INFO - Running with args: {json.dumps(given)}"])
-    assert decided(dump, "tp", "micro_batch", "seq_len") == [2, 2, 8192]
-    assert dump.framework == "torchtitan"
-
-
 BRIDGE = Path(__file__).with_name("bridge_settings.txt").read_text("utf-8").splitlines()
 
 
-def test_what_bridge_prints_is_its_configuration() -> None:
-    dump = read(BRIDGE)
-    assert (dump.reading.format, dump.framework) == ("bridge", "megatron")
-    assert decided(dump, "tp", "pp", "zero_stage", "sequence_parallel") == [4, 4, 1, True]
-    assert decided(dump, "micro_batch", "global_batch", "seq_len") == [1, 128, 8192]
-    assert decided(dump, "recompute_modules", "gradient_bytes") == [("core_attn", "mlp"), 4]
-    assert decided(dump, "model.num_kv_heads", "precision") == [8, "bf16"]
-    place = dump.reading.decisions["tp"]
-    assert BRIDGE[place.line - 1].strip().startswith("tensor_model_parallel_size: 4")
+PRINTED: dict[str, Callable[..., list[str]]] = {
+    "megatron": dumped,
+    "deepspeed": lambda **given: ["x", f"[c.py:9:print_user_config]   json = {json.dumps(given)}"],
+    "torchtitan": lambda **given: [f"[titan] - INFO - Running with args: {json.dumps(given)}"],
+    "bridge": lambda: BRIDGE,
+}
+CASES = yaml.safe_load(Path(__file__).with_name("dumps.yaml").read_text("utf-8"))
 
 
-def test_a_configuration_of_bridge_that_is_cut_off_is_not_used() -> None:
-    found, notes = dump_in("run.log", BRIDGE[:24])
+@pytest.mark.parametrize(("source", "changes", "framework", "decided"), CASES)
+def test_settings_are_read_as_those_of_their_framework(
+    source: str, changes: dict[str, Any], framework: str, decided: dict[str, object]
+) -> None:
+    dump = read(PRINTED[source](**changes))
+    assert (dump.framework, dump.reading.format == "bridge") == (framework, source == "bridge")
+    for name, value in decided.items():
+        found = getattr(dump.reading.decisions.get(name), "value", None)
+        assert (list(found) if isinstance(found, tuple) else found) == value, name
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        (["first", *dumped()], "tensor_model_parallel_size"),
+        (BRIDGE, "tensor_model_parallel_size:"),
+    ],
+)
+def test_a_value_has_the_line_that_prints_it(lines: list[str], first: str) -> None:
+    place = read(lines).reading.decisions["tp"]
+    assert lines[place.line - 1].split()[0] == first
+
+
+@pytest.mark.parametrize(
+    ("lines", "note"),
+    [
+        (dumped()[:-1], "line 1: the arguments have no end: they are truncated, and not used"),
+        (BRIDGE[:24], "line 3: the configuration is truncated, and not used"),
+        (
+            ["", "    ***** Experiment configuration *****", "trainer:"],
+            "line 2: NeMo 1.x's YAML is not covered: --config says the layout",
+        ),
+        (["json = {", '"train_batch_size": 3'], None),
+    ],
+)
+def test_settings_that_are_cut_off_or_of_others_are_not_used(
+    lines: list[str], note: str | None
+) -> None:
+    found, notes = dump_in("run.log", lines)
     assert found is None
-    assert notes == ("line 3: the configuration is truncated, and not used",)
-
-
-def test_a_configuration_of_nemo_is_named_and_not_used() -> None:
-    found, notes = dump_in("run.log", ["", "    ***** Experiment configuration *****", "trainer:"])
-    assert found is None
-    assert notes == ("line 2: NeMo 1.x's YAML is not covered: --config says the layout",)
+    assert notes == (note,) or note is None

@@ -28,24 +28,21 @@ def test_a_link_leads_to_the_same_file_from_the_site(page: str, link: str, there
     assert for_site(link, page) == there
 
 
-def test_links_inside_a_code_block_stay() -> None:
-    block = "```text\n[a](../planner/b.py)\n```\n"
-    assert for_site(block, "how-it-works/time.md") == block
-
-
-def test_a_block_that_is_a_file_shows_its_name() -> None:
-    assert for_site("```yaml my.yaml\na: 1\n```\n", "check.md").startswith(
-        '```yaml title="my.yaml"\n'
-    )
-    assert for_site("```yaml\na: 1\n```\n", "check.md").startswith("```yaml\n")
+@pytest.mark.parametrize(
+    ("block", "there"),
+    [
+        ("```text\n[a](../planner/b.py)\n```\n", "```text\n[a](../planner/b.py)\n```\n"),
+        ("```yaml my.yaml\na: 1\n```\n", '```yaml title="my.yaml"\na: 1\n```\n'),
+        ("```yaml\na: 1\n```\n", "```yaml\na: 1\n```\n"),
+    ],
+)
+def test_a_block_keeps_its_text_and_shows_the_name_of_its_file(block: str, there: str) -> None:
+    assert for_site(block, "how-it-works/time.md") == there
 
 
 def test_files_from_beside_docs_are_there() -> None:
+    assert slug("What does `--save` write?") == "what-does---save-write"  # as GitHub has it
     assert [file for file in OUTSIDE.values() if not (ROOT / file).is_file()] == []
-
-
-def test_anchors_are_those_of_github() -> None:
-    assert slug("What does `--save` write?") == "what-does---save-write"
 
 
 def test_the_site_loads_nothing_from_elsewhere() -> None:
