@@ -10,7 +10,7 @@ from functools import cache
 from itertools import combinations, product
 
 import numpy as np
-from contexts import context_of, small_model, with_traits
+from contexts import context_of, small_model, with_hbm, with_traits
 from enumerated import enumerate_space
 from hypothesis import strategies as st
 
@@ -25,18 +25,13 @@ from planner.search.space.interleaving import fits_chunks
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, dimension_values
 from planner.spec.cluster import ClusterSpec
-from planner.spec.model import MoeSpec
+from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.strategy import LAYER_POLICY_NAMES, SCHEDULES, StrategyColumns
 
 AT_ONCE = 8_000  # Splits of rows priced at once
 PROFILES = (
-    ("megatron", "current"),
-    ("megatron", "zero-bubble"),
-    ("deepspeed", "current"),
-    ("torchtitan", "eager"),
-    ("megatron", "classic"),
-    ("deepspeed", "megatron"),
-    ("torchtitan", "current"),
+    *("megatron current", "megatron zero-bubble", "deepspeed current", "torchtitan eager"),
+    *("megatron classic", "deepspeed megatron", "torchtitan current"),
 )
 ModuleSets = tuple[tuple[str, ...] | None, ...]
 Splits = tuple[np.ndarray, np.ndarray]
@@ -289,6 +284,26 @@ def force(
     return Brute(strategy=strategy, said=every, models=models, per_set_s=times)
 
 
+def tiny_model(num_heads: int = 4, hidden_size: int = 512, **more: object) -> ModelSpec:
+    return small_model(
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=hidden_size // num_heads,
+        ffn_size=4 * hidden_size,
+        **more,
+    )
+
+
+def tiny_context(
+    model: ModelSpec, cluster: str, software: str = "megatron current", **job: int
+) -> Context:
+    """Communicators of 200 MB would be all that matters to models this small."""
+    framework, profile = software.split()
+    context = context_of(model=model, cluster=cluster, framework=framework, profile=profile, **job)
+    return with_traits(context, overheads={"communicator_bytes": 1e6})
+
+
 @dataclass(frozen=True)
 class Case:
     """A small model on 1-8 GPUs with a share of the memory that one GPU would need."""
@@ -300,7 +315,7 @@ class Case:
     num_heads: int
     vocab_size: int
     num_gpus: int
-    framework: tuple[str, str]
+    framework: str  # and profile
     tied: bool
     experts: int  # 0: no mixture; its first layer is dense
     memory_percent: int
@@ -316,49 +331,29 @@ class Case:
         return bool(self.scope.allowed)
 
     def context(self) -> Context:
-        model = small_model(
-            # A mixture has up to 23 sets of modules to choose from.
-            num_layers=(
-                (min(self.num_layers, 3) if self.experts else self.num_layers)
-                + (0 if self.is_mixed else self.more_layers)
-            ),
+        # A mixture has up to 23 sets of modules to choose from, and meshes that experts lie on.
+        num_layers = min(self.num_layers, 3) if self.experts else self.num_layers
+        num_gpus = min(self.num_gpus, 4) if self.experts else self.num_gpus
+        mixture = MoeSpec(
+            num_experts=self.experts or 1,
+            top_k=1,
+            expert_ffn_size=2 * self.hidden_size,
+            num_leading_dense_layers=1 if self.is_mixed else self.leading,
+        )
+        model = tiny_model(
+            num_layers=num_layers + (0 if self.is_mixed else self.more_layers),
             hidden_size=self.hidden_size,
             num_heads=self.num_heads,
-            num_kv_heads=self.num_heads,
-            head_dim=self.hidden_size // self.num_heads,
-            ffn_size=4 * self.hidden_size,
             vocab_size=self.vocab_size,
             tied_embeddings=self.tied,
-            moe=(
-                self.experts
-                and MoeSpec(
-                    num_experts=self.experts,
-                    top_k=1,
-                    expert_ffn_size=2 * self.hidden_size,
-                    num_leading_dense_layers=1 if self.is_mixed else self.leading,
-                )
-            )
-            or None,
+            moe=mixture if self.experts else None,
         )
-        context = context_of(
-            model=model,
-            # Beside the meshes that experts can lie on, four GPUs are enough.
-            cluster=f"{min(self.num_gpus, 4) if self.experts else self.num_gpus}xh100-sxm",
-            framework=self.framework[0],
-            profile=self.framework[1],
-            global_batch=self.global_batch,
-            seq_len=self.seq_len,
-        )
-        # Communicators of 200 MB would be all that matters to models this small.
-        context = with_traits(context, overheads={"communicator_bytes": 1e6})
+        jobs = {"global_batch": self.global_batch, "seq_len": self.seq_len}
+        context = tiny_context(model, f"{num_gpus}xh100-sxm", self.framework, **jobs)
         offered = context.traits.support.schedules
         chosen = offered if self.schedule < 0 else (offered[self.schedule % len(offered)],)
-        context = replace(
-            context,
-            schedules=chosen,
-            module_sets=module_sets(context),
-            ranking=self.ranking,
-        )
+        sets = module_sets(context)
+        context = replace(context, schedules=chosen, module_sets=sets, ranking=self.ranking)
         return replace(context, cluster=scarce(context, self))
 
 
@@ -386,20 +381,18 @@ CASES = st.builds(
 
 def scarce(context: Context, case: Case) -> ClusterSpec:
     """Memory for overheads and a share of what the whole model takes on one GPU."""
-    lowest = min(context.traits.support.zero_stages)
-    fixed = {"tp": 1, "pp": 1, "dp": 1, "micro_batch": 1, "zero_stage": lowest, "schedule": 0}
-    alone = Narrowing(values={name: (value,) for name, value in fixed.items()})
+    fixed = dict.fromkeys(("tp", "pp", "dp", "micro_batch"), (1,)) | {"schedule": (0,)}
+    fixed["zero_stage"] = (min(context.traits.support.zero_stages),)
+    alone = Narrowing(values=fixed)
     model = stage_model(context, enumerate_space(context, alone).strategy).take(np.array([0]))
     layers = np.array([[float(context.model.num_blocks)]])
     peak = float(model.peak_bytes(layers)[0, 0])
     overhead = float(model.overhead_bytes[0])
-    node = context.cluster.node
     # A byte more: no plan stands or falls with how a sum of bytes is rounded.
     hbm = overhead + case.memory_percent / 100 * (peak - overhead) + 1.0
-    host = case.host_percent / 100 * (peak - overhead) * node.num_accelerators
-    accelerator = replace(node.accelerator, hbm_bytes=hbm)
-    node = replace(node, accelerator=accelerator, host_memory_bytes=host or None)
-    return replace(context.cluster, node=node)
+    cluster = with_hbm(context.cluster, hbm)
+    host = case.host_percent / 100 * (peak - overhead) * cluster.node.num_accelerators
+    return replace(cluster, node=replace(cluster.node, host_memory_bytes=host or None))
 
 
 KIND_CHOICES = (

@@ -5,11 +5,9 @@ Uses only the rules, ``iteration_s``, ``fits`` and what brute_force.py says of p
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import combinations, product
 
 import numpy as np
-from brute_force import part_splits, said_of
+from brute_force import all_splits, part_splits, said_of
 
 from planner.cost.context import Context, with_modules
 from planner.cost.policies import offers_activation_offload
@@ -29,28 +27,6 @@ from planner.spec.strategy import (
 from planner.spec.strategy import StrategyColumns as Columns
 
 DECIDED = tuple(name for name in Columns.__dataclass_fields__ if name != "num_micro_batches")
-Splits = tuple[np.ndarray, np.ndarray]
-
-
-@cache
-def all_splits(num_layers: int, num_stages: int, policies: tuple[bool, ...]) -> Splits:
-    """Every split (N x P) with every count of the policies wanted (3 x N x P)."""
-    rows, chosen = [], []
-    for cuts in combinations(range(1, num_layers), num_stages - 1):
-        layers = np.diff([0, *cuts, num_layers]).tolist()
-        options = [
-            [
-                counts
-                for counts in product(*(range(n + 1) if on else (0,) for on in policies))
-                if sum(counts) <= n
-            ]
-            for n in layers
-        ]
-        for counts in product(*options):
-            rows.append(layers)
-            chosen.append(counts)
-    counts_of_all = np.array(chosen, dtype=float).transpose(2, 0, 1)
-    return np.array(rows, dtype=float), counts_of_all
 
 
 def every_strategy(context: Context, own_percent: int = 100) -> Columns:
@@ -102,11 +78,7 @@ class Least:
 
 def _uniform(strategy: Strategy) -> int | None:
     """The policy of all layers, -1 for none, None for a mixture."""
-    lists = (
-        strategy.selective_layers_per_stage,
-        strategy.recompute_layers_per_stage,
-        strategy.offloaded_layers_per_stage,
-    )
+    lists = strategy.policy_counts
     used = [k for k in range(3) if any(lists[k])]
     if not used:
         return -1
@@ -127,12 +99,10 @@ def keeps_policies(
     strategy: Strategy, pp: int, layers: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
     """Whether splits leave the policies as the strategy has them."""
-    uniform = _uniform(strategy)
+    uniform, lists = _uniform(strategy), strategy.policy_counts
     if uniform is not None:
         wanted = np.stack([layers * (k == uniform) for k in range(3)])
         return np.asarray((counts == wanted).all(axis=(0, 2)))
-    lists = [strategy.selective_layers_per_stage, strategy.recompute_layers_per_stage]
-    lists.append(strategy.offloaded_layers_per_stage or (0,) * len(lists[0]))
     if {len(one) for one in lists} != {pp}:
         return np.zeros(len(layers), dtype=bool)
     return np.asarray((counts == np.array(lists)[:, None, :]).all(axis=(0, 2)))
@@ -179,7 +149,8 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     one = model.strategy
     offers = bool(offers_activation_offload(context, one)[0])
     pp, vpp = int(one.pp[0]), int(one.vpp[0])
-    layers, counts = all_splits(context.model.num_blocks, pp, (True, True, offers))
+    kinds = tuple(kind for kind in LAYER_POLICY_NAMES if offers or kind != "offloaded")
+    layers, counts = all_splits(context.model.num_blocks, pp, kinds)
     many = model.take(np.zeros(len(layers), dtype=int))
     legal = np.asarray(fits_chunks(layers, many.strategy.vpp))
     if has_equal_chunks(one)[0]:
@@ -191,8 +162,7 @@ def _least(context: Context, strategy: Strategy, model: StageModel, other: bool)
     legal &= kept | _can_be_said(context, layers, counts, vpp)
     if not legal.any():
         return None
-    is_own = keeps_split(strategy, pp, layers, counts) & (not other)
-    changes = 1 * ~is_own
+    changes = 1 * ~(keeps_split(strategy, pp, layers, counts) & (not other))
     fewest = int(changes[legal].min())
     seconds = many.iteration_s(layers, counts)[legal & (changes == fewest)]
     return Least(changes=fewest, seconds=float(seconds.min()))
@@ -220,6 +190,6 @@ def _rows(layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def force(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Least | None:
     """The best of all."""
-    found = list(rows_of_force(context, strategy, MOST_CHANGES, num_gpus))
-    found = [one for one in found if one.changes <= MOST_CHANGES]
+    every = rows_of_force(context, strategy, MOST_CHANGES, num_gpus)
+    found = (one for one in every if one.changes <= MOST_CHANGES)
     return min(found, key=lambda one: (one.changes, one.seconds), default=None)

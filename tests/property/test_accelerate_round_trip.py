@@ -1,5 +1,7 @@
-"""Accelerate's file: what is written reads back, and foreign keys stay."""
+"""Accelerate's file and TrainingArguments: what is written reads back, foreign keys stay."""
 
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -9,8 +11,10 @@ from accelerate_plans import Case, cases
 
 from planner.documents.tree import parsed_yaml
 from planner.errors import ExpressError
-from planner.formats.accelerate.format import FORMAT
-from planner.formats.format import CheckContext, SourceText
+from planner.formats.accelerate.format import FORMAT as ACCELERATE
+from planner.formats.format import CheckContext, Format, ParsedConfig, SourceText
+from planner.formats.trainer.format import FORMAT as TRAINER
+from planner.spec.job import read_documents
 
 NEUTRAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp_replicate": 1, "offload": "none"}
 NEUTRAL |= {"sequence_parallel": False}
@@ -28,18 +32,31 @@ distributed_type: FSDP
 compute_environment: LOCAL_MACHINE
 # the end
 """
+ARGUMENTS = """{
+  "output_dir": "runs/1",
+    "learning_rate": 3e-4,
+  "per_device_train_batch_size": 1,
+  "gradient_checkpointing": true,
+  "fsdp_config": {"fsdp_version": 2, "state_dict_type": "SHARDED_STATE_DICT"},
+  "seed":   7
+}
+"""
 
 
 def source(text: str) -> SourceText:
-    return SourceText(path="accelerate.yaml", text=text)
+    return SourceText(path="file", text=text)
 
 
-def assert_reads_as(text: str, case: Case) -> None:
+def found_in(reading: ParsedConfig) -> dict[str, object]:
+    assert reading.findings == ()
+    return {name: value.value for name, value in reading.decisions.items()}
+
+
+def assert_accelerate_reads_as(text: str, case: Case) -> None:
     """Every decision of the file is the plan's; what it leaves out is neutral or in user code."""
     context, strategy = case
-    reading = FORMAT.read(source(text))
-    found = {name: value.value for name, value in reading.decisions.items()}
-    assert reading.findings == ()
+    reading = ACCELERATE.read(source(text))
+    found = found_in(reading)
     assert found["num_gpus"] == strategy.num_gpus
     assert found.get("precision", "bf16") == context.job.precision
     for name in CARRIED:
@@ -53,11 +70,29 @@ def assert_reads_as(text: str, case: Case) -> None:
         assert full == ("all" if strategy.recompute == "full" else expected)
 
 
-def expressible(seed: int, number: int) -> list[Case]:
+def assert_trainer_reads_as(text: str, case: Case) -> None:
+    """Every decision of the file is the plan's; degrees stand in the environment."""
+    context, strategy = case
+    found = {"offload": "none"} | found_in(TRAINER.read(source(text)))
+    for name in ("micro_batch", "num_micro_batches", "zero_stage", "offload"):
+        assert found[name] == getattr(strategy, name), name
+    assert found["precision"] == context.job.precision
+    assert found["optimizer"] == context.traits.optimizer.name
+    recomputes = found.get("recompute_layers_per_stage") == "all"
+    assert recomputes is (strategy.recompute == "full")
+
+
+READS_AS: dict[str, Callable[[str, Case], None]] = {
+    "accelerate": assert_accelerate_reads_as,
+    "trainer": assert_trainer_reads_as,
+}
+
+
+def expressible(kind: Format, seed: int, number: int) -> list[Case]:
     found = []
     for case in cases(seed):
         with suppress(ExpressError):
-            FORMAT.emit(*case)
+            kind.emit(*case)
             found.append(case)
         if len(found) == number:
             break
@@ -65,74 +100,133 @@ def expressible(seed: int, number: int) -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def plans() -> list[Case]:
-    return expressible(seed=7, number=60)
+def accelerate_plans() -> list[Case]:
+    return expressible(ACCELERATE, seed=7, number=60)
 
 
-def test_every_section_is_drawn(plans: list[Case]) -> None:
-    texts = [FORMAT.emit(*plan).files[0].text for plan in plans]
-    kinds = {FORMAT.read(source(text)).settings["distributed_type"].value for text in texts}
+@pytest.fixture(scope="module")
+def trainer_plans() -> list[Case]:
+    return expressible(TRAINER, seed=17, number=80)
+
+
+@pytest.fixture(params=[ACCELERATE, TRAINER], ids=lambda kind: kind.name)
+def kind_and_plans(request: pytest.FixtureRequest) -> tuple[Format, list[Case]]:
+    return request.param, request.getfixturevalue(f"{request.param.name}_plans")
+
+
+def without_mesh(plans: list[Case]) -> list[Case]:
+    found = [plan for plan in plans if not TRAINER.emit(*plan).environment]
+    assert len(found) > 10
+    return found
+
+
+def test_every_section_is_drawn(accelerate_plans: list[Case]) -> None:
+    texts = [ACCELERATE.emit(*plan).files[0].text for plan in accelerate_plans]
+    kinds = {ACCELERATE.read(source(text)).settings["distributed_type"].value for text in texts}
     assert kinds >= {"FSDP", "MULTI_GPU", "DEEPSPEED"}
+    assert all("mixed_precision" in text for text in texts)
 
 
-def test_what_is_written_reads_back_as_the_plan(plans: list[Case]) -> None:
+def test_what_is_written_reads_back_as_the_plan_and_breaks_no_rule(
+    kind_and_plans: tuple[Format, list[Case]],
+) -> None:
+    kind, plans = kind_and_plans
     for plan in plans:
-        text = FORMAT.emit(*plan).files[0].text
-        assert_reads_as(text, plan)
-        assert "mixed_precision" in text
-
-
-def test_the_same_plan_gives_the_same_file(plans: list[Case]) -> None:
-    assert all(FORMAT.emit(*plan) == FORMAT.emit(*plan) for plan in plans[:20])
-
-
-def test_no_written_file_breaks_a_rule(plans: list[Case]) -> None:
-    for plan in plans:
-        emitted = FORMAT.emit(*plan)
-        reading = FORMAT.read(source(emitted.files[0].text))
-        decisions = {name: value.value for name, value in reading.decisions.items()}
+        emitted = kind.emit(*plan)
+        assert emitted == kind.emit(*plan)
+        text = emitted.files[0].text
+        READS_AS[kind.name](text, plan)
+        reading = kind.read(source(text))
+        decisions = found_in(reading) if kind is ACCELERATE else {}
         world = CheckContext(
             num_gpus=plan[1].num_gpus, decisions=decisions, environment=emitted.environment
         )
-        broken = [rule.name for rule in FORMAT.rules if list(rule.check(reading.settings, world))]
+        broken = [rule.name for rule in kind.rules if list(rule.check(reading.settings, world))]
         assert broken == []
 
 
-def test_a_plan_written_into_a_file_reads_back_and_foreign_lines_stay(plans: list[Case]) -> None:
-    for plan in plans[:30]:
-        text = FORMAT.write_into(source(FOREIGN), *plan)
-        assert_reads_as(text, plan)
-        kept = [
-            line for line in FOREIGN.splitlines() if "version" not in line and "type:" not in line
-        ]
-        lines = text.splitlines()
-        assert [line for line in lines if line in kept] == kept
-        assert parsed_yaml("f", text).value["fsdp_config"]["fsdp_state_dict_type"] == (
-            "SHARDED_STATE_DICT"
-        )
+def test_a_plan_written_into_a_file_reads_back_and_foreign_lines_stay(
+    accelerate_plans: list[Case],
+) -> None:
+    kept = [line for line in FOREIGN.splitlines() if "version" not in line and "type:" not in line]
+    for plan in accelerate_plans[:30]:
+        text = ACCELERATE.write_into(source(FOREIGN), *plan)
+        assert_accelerate_reads_as(text, plan)
+        assert [line for line in text.splitlines() if line in kept] == kept
+        section = parsed_yaml("f", text).value["fsdp_config"]
+        assert section["fsdp_state_dict_type"] == "SHARDED_STATE_DICT"
 
 
-def test_a_plan_written_over_another_leaves_nothing_of_it(plans: list[Case]) -> None:
-    for old, new in zip(plans[:20], plans[20:40], strict=True):
-        text = FORMAT.write_into(source(FORMAT.emit(*old).files[0].text), *new)
-        assert_reads_as(text, new)
+def test_a_plan_written_into_arguments_reads_back_and_foreign_keys_stay(
+    trainer_plans: list[Case],
+) -> None:
+    for plan in without_mesh(trainer_plans):
+        text = TRAINER.written_into(source(ARGUMENTS), *plan).text
+        assert_trainer_reads_as(text, plan)
+        for line in ('  "output_dir": "runs/1",', '    "learning_rate": 3e-4,', '  "seed":   7'):
+            assert line in text
+        assert json.loads(text)["fsdp_config"]["state_dict_type"] == "SHARDED_STATE_DICT"
+        # A user's own sampling stays.
+        sampling = '"train_sampling_strategy": "sequential"'
+        own = ARGUMENTS.replace('"seed"', f'{sampling},\n  "seed"')
+        assert sampling in TRAINER.written_into(source(own), *plan).text
+
+
+def test_a_plan_written_over_another_leaves_nothing_of_it(
+    kind_and_plans: tuple[Format, list[Case]],
+) -> None:
+    kind, plans = kind_and_plans
+    plans = plans[:40] if kind is ACCELERATE else without_mesh(plans)
+    for old, new in zip(plans, reversed(plans), strict=True):
+        text = kind.written_into(source(kind.emit(*old).files[0].text), *new).text
+        READS_AS[kind.name](text, new)
 
 
 def test_every_reason_is_in_one_error() -> None:
     context, strategy = next(
         case for case in islice(cases(3), 50) if case[0].model.num_blocks == 32
     )
+    layers = {"selective": (2,), "recompute": (3,), "offloaded": (1,)}
     odd = replace(
         strategy,
-        selective_layers_per_stage=(2,),
-        offloaded_layers_per_stage=(1,),
+        **{f"{policy}_layers_per_stage": counts for policy, counts in layers.items()},
         layers_per_stage=(32,),
-        recompute_layers_per_stage=(3,),
         zero_stage=1,
         pp=1,
         vpp=2,
     )
     with pytest.raises(ExpressError) as caught:
-        FORMAT.emit(context, odd)
-    for part in ("selective_layers", "recompute_layers", "offloaded_layers", "vpp 2", "zero_stage"):
+        ACCELERATE.emit(context, odd)
+    for part in (*(f"{policy}_layers" for policy in layers), "vpp 2", "zero_stage"):
         assert part in str(caught.value)
+
+
+def test_what_has_no_place_in_arguments_is_not_written_into_them(
+    trainer_plans: list[Case],
+) -> None:
+    meshed = next(plan for plan in trainer_plans if TRAINER.emit(*plan).environment)
+    with pytest.raises(ExpressError, match="PARALLELISM_CONFIG_DP_SHARD_SIZE"):
+        TRAINER.write_into(source(ARGUMENTS), *meshed)
+    # Nor is a file that leaves ZeRO to another.
+    text = '{"per_device_train_batch_size": 1, "deepspeed": "zero.json"}'
+    plan = next(plan for plan in trainer_plans if plan[0].traits.name == "deepspeed")
+    with pytest.raises(ExpressError, match="names a file"):
+        TRAINER.write_into(source(text), *plan)
+
+
+@pytest.mark.parametrize("kind", ["", "packed", "padded", "grouped"])
+def test_grouped_documents_are_written_and_read_back_and_others_are_the_scripts(
+    kind: str, trainer_plans: list[Case]
+) -> None:
+    for context, strategy in trainer_plans:
+        longest = context.job.seq_len
+        documents = read_documents(f"{kind}:{longest // 8}", longest) if kind else None
+        case = (replace(context, job=replace(context.job, documents=documents)), strategy)
+        emitted = TRAINER.emit(*case)
+        text = emitted.files[0].text
+        assert_trainer_reads_as(text, case)
+        batching = TRAINER.read(source(text)).batching
+        assert (batching.value if batching else "") == (kind if kind == "grouped" else "")
+        told = [each.key for each in emitted.decided if "documents" in each.key]
+        is_scripts = kind in ("packed", "padded")
+        assert told == [f"training script: documents {kind}"] * is_scripts

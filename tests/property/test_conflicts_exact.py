@@ -28,9 +28,9 @@ OPTIONS: tuple[dict[str, list[str]], ...] = (
 SIZES = (1.0, 1.5, 2.5, 5.0)
 
 
-def small(hbm_gib: float) -> Context:
+def small(hbm_gib: float, host_bytes: float = 4 * GIB) -> Context:
     context = context_of(global_batch=8, hbm_bytes=hbm_gib * GIB, cluster="1xdgx-h100")
-    node = replace(context.cluster.node, host_memory_bytes=4 * GIB)
+    node = replace(context.cluster.node, host_memory_bytes=host_bytes)
     return replace(context, cluster=replace(context.cluster, node=node))
 
 
@@ -78,17 +78,14 @@ def test_the_nearest_layout_lacks_least(options: dict[str, list[str]]) -> None:
     assert short is not None
     assert short.is_least
     assert short.limit == HBM
-    own = context.usable_bytes
-    peak = short.ledger.peak_bytes
+    own, peak = context.usable_bytes, short.ledger.peak_bytes
     assert short.missing_bytes == pytest.approx(peak - own)
     assert fits(with_memory(context, hbm=peak / own * (1 + 1e-9)), narrowing)
     assert not fits(with_memory(context, hbm=(own + 0.97 * short.missing_bytes) / own), narrowing)
 
 
 def test_what_is_missing_of_host_memory_is_said_so() -> None:
-    context = small(80.0)
-    node = replace(context.cluster.node, host_memory_bytes=1e6)
-    context = replace(context, cluster=replace(context.cluster, node=node))
+    context = small(80.0, host_bytes=1e6)
     narrowing = read_narrowing(fix=["offload=optimizer:host"])
     short = missing_memory(context, narrowing)
     assert short is not None
@@ -140,11 +137,8 @@ def test_rules_that_forbid_are_minimal(
         assert is_empty([name]) if found.each_alone else not is_empty(rest)
 
 
-def test_nothing_forbids_a_legal_space() -> None:
+def test_nothing_forbids_a_legal_space_and_values_not_searched_need_no_rule() -> None:
     assert conflicting_rules(small(80.0), EVERYTHING) is None
-
-
-def test_values_that_are_not_searched_need_no_rule() -> None:
     found = conflicting_rules(small(80.0), read_narrowing(limit=["micro_batch >= 9"]))
     assert found is not None
     assert found.rules == ()

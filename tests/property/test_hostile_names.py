@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +42,7 @@ HOSTILE = (
     "../../PWNED\\..\x1b]0;PWNED\x07\x00\u202e",
     "-rf --help",
 )
+NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60))
 TOOLS = ("bash", "dirname", "mktemp", "mkdir", "cat", "chmod")
 STUBS = ("torchrun", "accelerate", "deepspeed", "python", "python3", "touch", "curl", "sh")
 NOTE = """#!/bin/bash
@@ -52,30 +52,21 @@ SRUN = """#!/bin/bash
 while [[ "$1" == --* ]]; do shift; done
 SLURM_NODEID=0 exec "$@"
 """
-STRATEGY = strategy_of(dp=8, zero_stage=3, num_micro_batches=2)
+LLAMA = {"family": "llama", "gated_mlp": True, "activation": "silu", "norm": "rmsnorm"}
+MODEL = small_model(**LLAMA, biases=Biases(), max_seq_len=4096)
 
 
 def case_of(format_name: str, name: str) -> tuple[Context, Strategy]:
     """A plan that the format expresses, on a cluster and of a model of that name."""
     made = load_format(format_name)
-    model = small_model(
-        name=name,
-        family="llama",
-        gated_mlp=True,
-        activation="silu",
-        norm="rmsnorm",
-        biases=Biases(),
-        max_seq_len=4096,
-    )
-    context = context_of(model=model, framework=made.framework)
+    context = context_of(model=replace(MODEL, name=name), framework=made.framework)
     cluster = context.cluster
-    levels = [replace(level, name=name) for level in (cluster.node.scale_up, cluster.fabric)]
-    node = replace(cluster.node, name=name, scale_up=levels[0])
-    cluster = replace(cluster, name=name, node=node, fabric=levels[1])
-    strategy = STRATEGY
-    if format_name in ("megatron", "bridge"):
-        strategy = replace(STRATEGY, zero_stage=1)
-    return replace(context, model=model, cluster=cluster), strategy
+    domain, fabric = (replace(each, name=name) for each in (cluster.node.scale_up, cluster.fabric))
+    node = replace(cluster.node, name=name, scale_up=domain)
+    cluster = replace(cluster, name=name, node=node, fabric=fabric)
+    stage = 1 if format_name in ("megatron", "bridge") else 3
+    strategy = strategy_of(dp=8, zero_stage=stage, num_micro_batches=2)
+    return replace(context, cluster=cluster), strategy
 
 
 def written(format_name: str, launcher: str, name: str) -> tuple[Emitted, tuple[OutputFile, ...]]:
@@ -130,10 +121,8 @@ def expected(emitted: Emitted, values: dict[str, str]) -> list[str]:
 
 def script_of(launcher: str, folder: Path) -> list[str]:
     """How a launcher starts what lies in a folder."""
-    if launcher == "torchrun":
-        return ["bash", "launch.sh"]
-    if launcher == "slurm":
-        return ["bash", "launch.sbatch"]
+    if launcher in ("torchrun", "slurm"):
+        return ["bash", {"torchrun": "launch.sh", "slurm": "launch.sbatch"}[launcher]]
     if launcher == "skypilot":
         return ["bash", "-c", yaml.safe_load((folder / "task.yaml").read_text())["run"]]
     trainer = yaml.safe_load((folder / "trainjob.yaml").read_text())["spec"]["trainer"]
@@ -146,30 +135,15 @@ def run(launcher: str, folder: Path, stubs: Path, values: dict[str, str]) -> lis
     """The words of every program that a script started."""
     notes = folder.parent / "notes"
     notes.write_bytes(b"")
-    given = {"SLURM_JOB_NODELIST": "node0", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "node0"}
-    done = subprocess.run(
-        script_of(launcher, folder),
-        env={"PATH": str(stubs), "NOTES": str(notes), "TMPDIR": str(folder.parent)}
-        | {"PET_MASTER_ADDR": "node0", **given, **values},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    env = {"PATH": str(stubs), "NOTES": str(notes), "TMPDIR": str(folder.parent)}
+    env |= dict.fromkeys(("PET_MASTER_ADDR", "SLURM_JOB_NODELIST", "SKYPILOT_NODE_IPS"), "node0")
+    env |= {"SKYPILOT_NODE_RANK": "0", **values}
+    how = {"cwd": folder, "capture_output": True, "text": True, "timeout": 30, "check": False}
+    done = subprocess.run(script_of(launcher, folder), env=env, **how)
     assert done.returncode == 0, done.stderr
-    words = notes.read_bytes().decode().split("\0")
-    return list(_calls(words))
-
-
-def _calls(words: list[str]) -> Iterator[list[str]]:
-    call: list[str] = []
-    for word in words:
-        if word == "END":
-            yield call
-            call = []
-        else:
-            call.append(word)
+    *calls, rest = notes.read_bytes().decode().split("\0END\0")
+    assert rest == ""
+    return [call.split("\0") for call in calls]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -188,7 +162,7 @@ def test_only_the_launcher_runs_with_its_own_words(
 
 
 @pytest.mark.parametrize("format_name", written_names())
-@given(name=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
+@given(name=NAMES)
 @settings(max_examples=12)
 def test_documents_hold_the_name_as_a_text(format_name: str, name: str) -> None:
     _, files = written(format_name, "slurm", name)
@@ -208,27 +182,22 @@ def test_documents_hold_the_name_as_a_text(format_name: str, name: str) -> None:
     assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=[a-z0-9-]+)?", line) for line in directives)
 
 
-@given(name=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60)))
+@given(name=NAMES)
 @settings(max_examples=40)
 def test_python_files_differ_by_a_literal_and_an_identifier(name: str) -> None:
-    def tree(of: str) -> tuple[str, str]:
+    def tree(of: str) -> str:
         context, strategy = case_of("torchtitan", of)
         emitted = load_format("torchtitan").emit(context, strategy)
         config = emitted.words[emitted.words.index("--config") + 1]
         (text,) = (file.text for file in emitted.files if file.name.endswith(".py"))
         assert re.fullmatch(r"[a-z0-9_]+", config)
         parsed = ast.parse(text)
-        (flavor,) = (
-            word.value
-            for node in ast.walk(parsed)
-            if isinstance(node, ast.Call)
-            for word in node.keywords
-            if word.arg == "flavor"
-        )
+        keywords = (node for node in ast.walk(parsed) if isinstance(node, ast.keyword))
+        (flavor,) = (word.value for word in keywords if word.arg == "flavor")
         assert isinstance(flavor, ast.Constant)
         assert flavor.value == config
         flavor.value = "flavor"
-        parsed.body[-1].name = "config"  # type: ignore[attr-defined]
-        return ast.dump(parsed), text
+        parsed.body[-1].name = "config"
+        return ast.dump(parsed)
 
-    assert tree(name)[0] == tree("plain")[0]
+    assert tree(name) == tree("plain")

@@ -1,18 +1,20 @@
-"""Megatron's format: what is written is read back, and scripts keep what is the user's."""
+"""Megatron's formats: what is written is read back, and files keep what is the user's."""
 
 import re
+from contextlib import suppress
+from itertools import product
 
 import pytest
 from depth import of_all
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
-from megatron_plans import CASES, SHARDED_CASES, draw, draw_sharded, planned, understood
+from megatron_plans import CASES, SHARDED_CASES, Row, draw, draw_sharded, planned, understood
 
 from planner.errors import ExpressError, InputError
-from planner.formats.format import SourceText
+from planner.formats.format import Format, ParsedConfig, SourceText
 from planner.formats.registry import load_format
 
-MEGATRON = load_format("megatron")
+MEGATRON, BRIDGE = load_format("megatron"), load_format("bridge")
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=4
 export CUDA_DEVICE_MAX_CONNECTIONS=1
@@ -37,94 +39,96 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${GPT_MODEL_ARGS[@]} $OPTIONS \\
 echo done
 """
 QUICK = settings(max_examples=of_all(60))
-PLANS = {"seed": st.integers(0, 10**6), "case": st.integers(0, len(CASES) - 1)}
+SEEDS = st.integers(0, 10**6)
+PLANS = {"seed": SEEDS, "case": st.integers(0, len(CASES) - 1)}
 
 
 def source(text: str) -> SourceText:
     return SourceText(path="file", text=text)
 
 
-def read_back(text: str) -> dict[str, object]:
+def emitted(plan: Row, kind: Format = MEGATRON) -> str:
+    """The text, or a rejected example where the plan cannot be expressed."""
+    try:
+        made = kind.emit(*plan)
+    except ExpressError:
+        reject()
+    assert made == kind.emit(*plan)
+    return made.files[0].text
+
+
+def assert_holds(text: str, plan: Row, **also: object) -> dict[str, object]:
+    """The file decides what the plan does; returns its decisions."""
     reading = MEGATRON.read(source(text))
     assert not [each for each in reading.findings if each.severity == "error"], reading.findings
-    return {name: value.value for name, value in reading.decisions.items()}
+    return assert_decides(reading, plan, **also)
+
+
+def assert_decides(reading: ParsedConfig, plan: Row, **also: object) -> dict[str, object]:
+    context, strategy = plan
+    wanted = planned(context, strategy) | also
+    found = {name: value.value for name, value in reading.decisions.items()}
+    found = understood(found, strategy)
+    assert {name: found.get(name) for name in wanted} == wanted
+    return found
+
+
+def assert_bridge_holds(text: str, plan: Row) -> None:
+    """With the model's number of layers, which only some overrides say."""
+    layers = f"\nmodel.num_layers={plan[0].model.num_layers}\n"
+    reading = BRIDGE.read(source(text + layers))
+    assert not reading.findings
+    assert_decides(reading, plan)
+
+
+@settings(max_examples=60)
+@given(**PLANS, other=SEEDS)
+def test_overrides_of_bridge_are_read_back_and_foreign_ones_stay(
+    seed: int, case: int, other: int
+) -> None:
+    plan = draw(seed, case)
+    text = emitted(plan, BRIDGE)
+    assert BRIDGE.recognise(source(text))
+    assert_bridge_holds(text, plan)
+    foreign = "# kept\nlogger.log_interval=7\n"
+    after = BRIDGE.write_into(source(emitted(draw(other, case), BRIDGE) + foreign), *plan)
+    assert foreign in after
+    assert_bridge_holds(after, plan)
 
 
 @QUICK
 @given(**PLANS)
 def test_what_is_emitted_is_read_back(seed: int, case: int) -> None:
     context, strategy = draw(seed, case)
-    try:
-        emitted = MEGATRON.emit(context, strategy)
-    except ExpressError:
-        return
-    text = emitted.files[0].text
+    text = emitted((context, strategy))
     assert MEGATRON.recognise(source(text))
-    wanted = planned(context, strategy)
-    found = understood(read_back(text), strategy)
-    assert {name: found.get(name) for name in wanted} == wanted
-    assert found["model.num_layers"] == context.model.num_layers
-    assert found["model.num_kv_heads"] == (
-        context.model.num_heads if context.model.mla else context.model.num_kv_heads
-    )
-    assert emitted == MEGATRON.emit(context, strategy)
+    model = context.model
+    heads = model.num_heads if model.mla else model.num_kv_heads
+    sizes = {"model.num_layers": model.num_layers, "model.num_kv_heads": heads}
+    assert_holds(text, (context, strategy), **sizes)
 
 
 @QUICK
-@given(seed=st.integers(0, 10**6), case=st.sampled_from(SHARDED_CASES), other=st.integers(0, 10**6))
+@given(seed=SEEDS, case=st.sampled_from(SHARDED_CASES), other=SEEDS)
 def test_sharding_is_read_back_and_written_into_another_plan(
     seed: int, case: int, other: int
 ) -> None:
-    context, strategy = draw_sharded(seed, case)
-    _, first = draw(other, case)
-    try:
-        text = MEGATRON.emit(context, strategy).files[0].text
-        before = MEGATRON.emit(context, first).files[0].text
-    except ExpressError:
-        return
-    back = MEGATRON.write_into(source(text), context, first)
-    for found, wanted in ((text, strategy), (back, first)):
-        said = understood(read_back(found), wanted)
-        assert {name: said.get(name) for name in planned(context, wanted)} == planned(
-            context, wanted
-        )
-    after = MEGATRON.write_into(source(before), context, strategy)
-    assert ("--ckpt-format fsdp_dtensor" in after, "fsdp_dtensor" in back) == (
-        True,
-        first.zero_stage > 1,
-    )
+    sharded, first = draw_sharded(seed, case), draw(other, case)
+    text, before = emitted(sharded), emitted(first)
+    assert_holds(text, sharded)
+    back = MEGATRON.write_into(source(text), *first)
+    assert_holds(back, first)
+    assert ("fsdp_dtensor" in back) == (first[1].zero_stage > 1)
+    assert "--ckpt-format fsdp_dtensor" in MEGATRON.write_into(source(before), *sharded)
 
 
 def test_most_drawn_plans_can_be_expressed() -> None:
     expressed = 0
-    for seed in range(4):
-        for case in range(len(CASES)):
-            try:
-                MEGATRON.emit(*draw(seed, case))
-            except ExpressError:
-                continue
+    for seed, case in product(range(4), range(len(CASES))):
+        with suppress(ExpressError):
+            MEGATRON.emit(*draw(seed, case))
             expressed += 1
     assert expressed >= 2 * len(CASES)
-
-
-@QUICK
-@given(**PLANS, other=st.integers(0, 10**6))
-def test_writing_into_an_args_file_changes_the_decisions_alone(
-    seed: int, case: int, other: int
-) -> None:
-    context, strategy = draw(seed, case)
-    _, first = draw(other, case)
-    try:
-        before = MEGATRON.emit(context, first).files[0].text + "--save /data/x\n--seed 7\n"
-        after = MEGATRON.write_into(source(before), context, strategy)
-    except ExpressError:
-        return
-    found = understood(read_back(after), strategy)
-    wanted = planned(context, strategy)
-    assert {name: found.get(name) for name in wanted} == wanted
-    assert [line for line in before.split("\n") if is_foreign(line)] == [
-        line for line in after.split("\n") if is_foreign(line)
-    ]
 
 
 OWNED = re.compile(
@@ -136,22 +140,30 @@ OWNED = re.compile(
 )
 
 
-def is_foreign(line: str) -> bool:
-    return bool(line) and not OWNED.match(line)
+@QUICK
+@given(**PLANS, other=SEEDS)
+def test_writing_into_an_args_file_changes_the_decisions_alone(
+    seed: int, case: int, other: int
+) -> None:
+    plan, first = draw(seed, case), draw(other, case)
+    before = emitted(first) + "--save /data/x\n--seed 7\n"
+    emitted(plan)
+    after = MEGATRON.write_into(source(before), *plan)
+    assert_holds(after, plan)
+    kept, left = (
+        [line for line in text.split("\n") if line and not OWNED.match(line)]
+        for text in (before, after)
+    )
+    assert left == kept
 
 
 @QUICK
-@given(seed=st.integers(0, 10**6))
+@given(seed=SEEDS)
 def test_writing_into_a_script_keeps_its_other_words_and_comments(seed: int) -> None:
-    context, strategy = draw(seed, 0)
-    try:
-        after = MEGATRON.write_into(source(SCRIPT), context, strategy)
-    except ExpressError:
-        return
-    reading = MEGATRON.read(source(after))
-    found = understood({name: value.value for name, value in reading.decisions.items()}, strategy)
-    wanted = planned(context, strategy) | {"num_gpus": 8, "dp": strategy.dp}
-    assert {name: found.get(name) for name in wanted} == wanted
+    plan = draw(seed, 0)
+    emitted(plan)
+    after = MEGATRON.write_into(source(SCRIPT), *plan)
+    assert_decides(MEGATRON.read(source(after)), plan, num_gpus=8, dp=plan[1].dp)
     for kept in (
         "#SBATCH --nodes=1",
         "TP=${TP:-8}          # of a node",

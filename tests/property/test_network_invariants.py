@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from contexts import columns_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +14,10 @@ from planner.catalog.clusters import load_cluster
 from planner.cost.network import collective_s, point_to_point_s
 from planner.cost.topology import Group, group_of
 from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
-from planner.spec.strategy import StrategyColumns
 
 COLLECTIVES = st.sampled_from(get_args(Collective))
 BYTES = st.floats(1.0, 1e11)
+Situation = tuple[ClusterSpec, Group]
 EXAMPLES = settings(max_examples=100, derandomize=True)
 
 
@@ -56,13 +57,8 @@ def base() -> ClusterSpec:
 def of_levels(*levels: LevelSpec) -> ClusterSpec:
     domain, *inner, fabric = levels
     node = replace(base().node, num_accelerators=domain.num_accelerators, scale_up=domain)
-    return replace(
-        base(),
-        node=node,
-        num_nodes=fabric.num_accelerators // domain.num_accelerators,
-        fabric=fabric,
-        inner_fabric=tuple(inner),
-    )
+    number = fabric.num_accelerators // domain.num_accelerators
+    return replace(base(), node=node, num_nodes=number, fabric=fabric, inner_fabric=tuple(inner))
 
 
 @st.composite
@@ -82,75 +78,33 @@ def networks(draw: st.DrawFn, min_levels: int = 2, max_levels: int = 4) -> Netwo
 
 
 @st.composite
-def placed(draw: st.DrawFn) -> tuple[ClusterSpec, StrategyColumns, str]:
-    """A network, a strategy that fills part of it, and one of its axes."""
+def placed(draw: st.DrawFn) -> Situation:
+    """A network, and a group of one axis of a strategy that fills part of it."""
     network = draw(networks())
     logs = [draw(st.integers(0, 4)) for _ in range(3)]
     while sum(logs) > sum(network.sizes):
         logs[logs.index(max(logs))] -= 1
-    tp, dp, pp = (np.array([2**log]) for log in logs)
-    one = np.ones(1, dtype=np.int64)
-    names = ("dp_replicate", "vpp", "cp", "ep", "micro_batch", "num_micro_batches")
-    columns = StrategyColumns(
-        tp=tp,
-        etp=tp,
-        dp=dp,
-        pp=pp,
-        zero_stage=0 * one,
-        sequence_parallel=0 * one,
-        offload=0 * one,
-        offload_percent=100 + 0 * one,
-        placement=draw(st.integers(0, 1)) * one,
-        schedule=0 * one,
-        **dict.fromkeys(names, one),
-    )
-    return network.cluster(), columns, draw(st.sampled_from(("tp", "dp_shard", "pp")))
-
-
-@given(situation=placed())
-@EXAMPLES
-def test_members_never_decrease_outwards_and_end_at_the_size(
-    situation: tuple[ClusterSpec, StrategyColumns, str],
-) -> None:
-    cluster, columns, axis = situation
-    group = group_of(axis, columns, cluster)
-    assert len(group.members) == len(cluster.levels)
-    counts = [int(inside[0]) for inside in group.members]
-    assert counts == sorted(counts)
-    for count, level in zip(counts, cluster.levels, strict=True):
-        assert 1 <= count <= level.num_accelerators
-
-
-@given(situation=placed(), collective=COLLECTIVES, num_bytes=BYTES)
-@EXAMPLES
-def test_time_is_finite_and_nothing_for_a_group_of_one(
-    situation: tuple[ClusterSpec, StrategyColumns, str], collective: Collective, num_bytes: float
-) -> None:
-    cluster, columns, axis = situation
-    group = group_of(axis, columns, cluster)
-    seconds = float(collective_s(collective, num_bytes, group, cluster)[0])
-    assert np.isfinite(seconds)
-    assert (seconds > 0) == (int(group.size[0]) > 1)
+    degrees = {name: 2**log for name, log in zip(("tp", "dp", "pp"), logs, strict=True)}
+    columns = columns_of(**degrees, placement=draw(st.integers(0, 1)))
+    cluster = network.cluster()
+    return cluster, group_of(draw(st.sampled_from(("tp", "dp_shard", "pp"))), columns, cluster)
 
 
 @given(situation=placed(), collective=COLLECTIVES, num_bytes=BYTES, factor=st.floats(1.0, 1000.0))
 @EXAMPLES
-def test_more_bytes_never_take_less_time(
-    situation: tuple[ClusterSpec, StrategyColumns, str],
-    collective: Collective,
-    num_bytes: float,
-    factor: float,
+def test_more_bytes_never_take_less_time_and_a_group_of_one_none(
+    situation: Situation, collective: Collective, num_bytes: float, factor: float
 ) -> None:
-    cluster, columns, axis = situation
-    group = group_of(axis, columns, cluster)
+    cluster, group = situation
     few = collective_s(collective, num_bytes, group, cluster)
+    assert np.isfinite(few[0])
+    assert (few[0] > 0) == (int(group.size[0]) > 1)
     assert collective_s(collective, num_bytes * factor, group, cluster) >= few * (1 - 1e-12)
-
-
-def slower(cluster: ClusterSpec, index: int, **changes: float) -> ClusterSpec:
-    levels = list(cluster.levels)
-    levels[index] = replace(levels[index], **changes)  # type: ignore[arg-type]
-    return of_levels(*levels)
+    # Members never decrease outwards and fit into their level.
+    counts = [int(inside[0]) for inside in group.members]
+    assert counts == sorted(counts)
+    for count, level in zip(counts, cluster.levels, strict=True):
+        assert 1 <= count <= level.num_accelerators
 
 
 @given(
@@ -163,20 +117,19 @@ def slower(cluster: ClusterSpec, index: int, **changes: float) -> ClusterSpec:
 )
 @EXAMPLES
 def test_a_worse_level_never_makes_anything_faster(
-    situation: tuple[ClusterSpec, StrategyColumns, str],
+    situation: Situation,
     collective: Collective,
     num_bytes: float,
     which: int,
     factor: float,
     what: str,
 ) -> None:
-    cluster, columns, axis = situation
-    index = which % len(cluster.levels)
-    now = getattr(cluster.levels[index], what)
-    worse = slower(
-        cluster, index, **{what: now / factor if what == "bytes_per_s" else now * factor}
-    )
-    group = group_of(axis, columns, cluster)
+    cluster, group = situation
+    levels = list(cluster.levels)
+    level = levels[which % len(levels)]
+    by = 1.0 / factor if what == "bytes_per_s" else factor
+    levels[which % len(levels)] = replace(level, **{what: by * getattr(level, what)})
+    worse = of_levels(*levels)
     before = collective_s(collective, num_bytes, group, cluster)
     assert collective_s(collective, num_bytes, group, worse) >= before * (1 - 1e-12)
     message = point_to_point_s(np.array(num_bytes), group, cluster)
@@ -236,12 +189,7 @@ def two_level_s(
     return min(ring, 2 * np.log2(domains) * fabric.latency_s + 2 * num_bytes / between)
 
 
-@given(
-    network=networks(max_levels=2),
-    collective=COLLECTIVES,
-    num_bytes=BYTES,
-    data=st.data(),
-)
+@given(network=networks(max_levels=2), collective=COLLECTIVES, num_bytes=BYTES, data=st.data())
 @EXAMPLES
 def test_two_levels_are_a_ring_or_tree_over_the_ports_of_a_node_or_as_slow_as_one_domain(
     network: Network, collective: Collective, num_bytes: float, data: st.DataObject

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from brute_force import AT_ONCE, Asked, said_of
-from contexts import context_of, small_model, with_traits
+from brute_force import AT_ONCE, Asked, said_of, tiny_context, tiny_model
+from contexts import with_hbm
 from depth import of_all
 from enumerated import enumerate_space
 from hypothesis import assume, event, given, settings
@@ -67,27 +68,24 @@ def by_force(context: Context, narrowing: Narrowing) -> Brute:
     )
 
 
+def figures(gpus: Any, time_s: Any, room: Any) -> dict[str, Any]:
+    """All objectives, to be minimised; cost is in GPU seconds."""
+    steps = -np.floor(room / STEP_BYTES + 1e-6)
+    return {"iteration_s": time_s, "gpus": gpus, "cost_usd": gpus * time_s, "headroom_bytes": steps}
+
+
 def points(brute: Brute, names: tuple[Objective, ...], slack_bytes: float = 0.0) -> np.ndarray:
-    """Of everything that fits, all objectives to be minimised; cost is in GPU seconds."""
+    """Of everything that fits."""
     room = brute.usable_bytes - brute.peak_bytes - slack_bytes
-    columns = {
-        "iteration_s": brute.iteration_s,
-        "gpus": brute.gpus,
-        "cost_usd": brute.gpus * brute.iteration_s,
-        "headroom_bytes": -np.floor(room / STEP_BYTES + 1e-6),
-    }
+    columns = figures(brute.gpus, brute.iteration_s, room)
     kept = room >= 0 if slack_bytes else np.ones(len(room), dtype=bool)
     return np.column_stack([columns[name][kept] for name in names])
 
 
 def point(plan: Plan, names: tuple[Objective, ...]) -> np.ndarray:
-    gpus, time_s = float(plan.strategy.num_gpus), plan.estimate.iter_time_s
-    values = {
-        "iteration_s": time_s,
-        "gpus": gpus,
-        "cost_usd": gpus * time_s,
-        "headroom_bytes": -np.floor(plan.estimate.memory.headroom_bytes / STEP_BYTES + 1e-6),
-    }
+    found = plan.estimate
+    gpus = float(plan.strategy.num_gpus)
+    values = figures(gpus, found.iter_time_s, found.memory.headroom_bytes)
     return np.array([values[name] for name in names])
 
 
@@ -108,28 +106,20 @@ def assert_complete(found: np.ndarray, brute: Brute, names: tuple[Objective, ...
 
 
 def make_case(*, layers: int, gpus: int, batch: int, memory: int) -> Context:
-    model = small_model(
-        num_layers=layers, hidden_size=512, num_heads=4, num_kv_heads=4, head_dim=128,
-        ffn_size=2048, vocab_size=32000,
-    )  # fmt: skip
-    context = context_of(
-        model=model, cluster=f"{gpus}xh100-sxm", global_batch=batch, seq_len=1024,
-    )  # fmt: skip
-    context = with_traits(context, overheads={"communicator_bytes": 1e6})
+    model = tiny_model(num_layers=layers)
+    context = tiny_context(model, f"{gpus}xh100-sxm", global_batch=batch, seq_len=1024)
     model_of_all = stage_model(context, enumerate_space(context, NARROW).strategy)
     fixed = float(model_of_all.overhead_bytes.max())
-    accelerator = replace(context.cluster.accelerator, hbm_bytes=fixed + memory * 2**20)
-    node = replace(context.cluster.node, accelerator=accelerator, usd_per_hour=1.0)
-    return replace(context, cluster=replace(context.cluster, node=node))
+    cluster = with_hbm(context.cluster, fixed + memory * 2**20)
+    return replace(context, cluster=replace(cluster, node=replace(cluster.node, usd_per_hour=1.0)))
 
 
-CASES = st.fixed_dictionaries(
-    {
-        "layers": st.integers(2, 4),
-        "gpus": st.sampled_from([8, 4, 2, 6]),
-        "batch": st.sampled_from([4, 8, 6]),
-        "memory": st.integers(300, 2500),
-    }
+CASES = st.builds(
+    make_case,
+    layers=st.integers(2, 4),
+    gpus=st.sampled_from([8, 4, 2, 6]),
+    batch=st.sampled_from([4, 8, 6]),
+    memory=st.integers(300, 2500),
 )
 TRADED = st.sampled_from([pair for n in (2, 3) for pair in combinations(OBJECTIVES, n)])
 
@@ -140,11 +130,10 @@ def asked(context: Context, narrowing: Narrowing, aim: Aim, top: int = 3) -> Ans
 
 
 @settings(max_examples=of_all(14) + 1, derandomize=True)
-@given(case=CASES, names=TRADED, scope=SCOPES)
+@given(context=CASES, names=TRADED, scope=SCOPES)
 def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
-    case: dict[str, int], names: tuple[Objective, ...], scope: Narrowing
+    context: Context, names: tuple[Objective, ...], scope: Narrowing
 ) -> None:
-    context = make_case(**case)
     brute = by_force(context, scope)
     result = asked(context, scope, Aim(pareto=names))
     event(f"{len(result.pareto)} points of {', '.join(names)}")
@@ -155,18 +144,15 @@ def test_the_frontier_is_complete_and_nothing_on_it_is_dominated(
     assert result.proved_optimal
     found = np.array([point(plan, names) for plan in result.pareto])
     assert_complete(found, brute, names)
-    dominated = (found[:, None] <= found[None]).all(axis=2) & (found[:, None] < found[None]).any(
-        axis=2
-    )
-    assert not dominated.any()
+    no_worse, better = found[:, None] <= found[None], found[:, None] < found[None]
+    assert not (no_worse.all(axis=2) & better.any(axis=2)).any()
 
 
 @settings(max_examples=of_all(10) + 1, derandomize=True)
-@given(case=CASES, percent=st.integers(60, 300), with_budget=st.booleans(), scope=SCOPES)
+@given(context=CASES, percent=st.integers(60, 300), with_budget=st.booleans(), scope=SCOPES)
 def test_the_best_plan_of_every_objective_equals_brute_force_within_limits(
-    case: dict[str, int], percent: int, with_budget: bool, scope: Narrowing
+    context: Context, percent: int, with_budget: bool, scope: Narrowing
 ) -> None:
-    context = make_case(**case)
     context = replace(context, job=replace(context.job, total_tokens=10**9))
     brute = by_force(context, scope)
     assume(len(brute.gpus))
@@ -186,14 +172,6 @@ def test_the_best_plan_of_every_objective_equals_brute_force_within_limits(
     assume(clear.all())
     keeps = brute.iteration_s <= longest
     event(f"some keep the limits: {keeps.any()}")
-    values = {
-        "iteration_s": lambda b, k: b.iteration_s[k].min(),
-        "gpus": lambda b, k: b.gpus[k].min(),
-        "cost_usd": lambda b, k: (b.gpus * b.iteration_s)[k].min(),
-        "headroom_bytes": lambda b, k: (
-            -np.floor((b.usable_bytes - b.peak_bytes[k]).max() / STEP_BYTES + 1e-6)
-        ),
-    }
     for name in OBJECTIVES:
         result = asked(context, scope, Aim(objective=name, limits=limits), top=2)
         if not keeps.any():
@@ -203,10 +181,10 @@ def test_the_best_plan_of_every_objective_equals_brute_force_within_limits(
             continue
         assert not any(limits.missed_by(plan) for plan in result.plans)
         best = point(result.plans[0], (name,))[0]
-        exact, sure = values[name](brute, keeps), values[name](brute, keeps & strict)
+        exact, sure = (points(brute, (name,))[kept].min() for kept in (keeps, keeps & strict))
         if name == "headroom_bytes":
-            slack = brute.peak_bytes + MEMORY_SLACK_BYTES
-            sure = values[name](replace(brute, peak_bytes=slack), keeps)
+            slack = replace(brute, peak_bytes=brute.peak_bytes + MEMORY_SLACK_BYTES)
+            sure = points(slack, (name,))[keeps].min()
         if name == "iteration_s" and exact != pytest.approx(sure):
             continue
         assert best >= exact - abs(exact) * 1e-9

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import repair_force as brute
-from contexts import context_of, small_model, with_traits
+from brute_force import tiny_context, tiny_model
+from contexts import with_hbm
 from depth import of_all
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from planner.search.near import MOST_CHANGES, Neighborhood, nearest
 from planner.search.search import search
 from planner.search.space.legality import violations
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import OFFLOAD_CODES, SCHEDULES, Strategy
+from planner.spec.strategy import OFFLOAD_CODES, POLICY_COUNT_FIELDS, SCHEDULES, Strategy
 
 TIME_TOLERANCE = 1e-4  # the solver rounds times to 2**-16 of a layer's
 
@@ -35,7 +36,7 @@ class Case:
     global_batch: int
     num_heads: int
     vocab_size: int
-    framework: tuple[str, str]
+    framework: str  # and profile
     cluster: str
     memory_percent: int
     less_percent: int
@@ -43,25 +44,11 @@ class Case:
     keeps_gpus: bool
 
     def context(self) -> Context:
-        model = small_model(
-            num_layers=self.num_layers,
-            hidden_size=512,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_heads,
-            head_dim=512 // self.num_heads,
-            ffn_size=2048,
-            vocab_size=self.vocab_size,
+        model = tiny_model(
+            num_layers=self.num_layers, num_heads=self.num_heads, vocab_size=self.vocab_size
         )
-        context = context_of(
-            model=model,
-            cluster=self.cluster,
-            framework=self.framework[0],
-            profile=self.framework[1],
-            global_batch=self.global_batch,
-            seq_len=512,
-        )
-        # Communicators of 200 MB would be all that matters to models this small.
-        context = with_traits(context, overheads={"communicator_bytes": 1e6})
+        jobs = {"global_batch": self.global_batch, "seq_len": 512}
+        context = tiny_context(model, self.cluster, self.framework, **jobs)
         context = replace(context, schedules=context.traits.support.schedules)
         context = replace(context, module_sets=module_sets(context))
         return replace(context, cluster=scarce(context, self.memory_percent))
@@ -75,8 +62,9 @@ BREAKS = st.one_of(
     st.tuples(st.just("offload"), st.integers(0, len(OFFLOAD_CODES) - 1)),
     st.tuples(st.just("offload_percent"), st.integers(1, 100)),
     st.tuples(st.just("sequence_parallel"), st.integers(0, 1)),
-    st.tuples(st.sampled_from(["layers", "selective", "full", "offloaded"]), st.integers(0, 4)),
+    st.tuples(st.sampled_from(["layers_per_stage", *POLICY_COUNT_FIELDS]), st.integers(0, 4)),
 )
+CODES = {"schedule": SCHEDULES, "offload": OFFLOAD_CODES, "sequence_parallel": (False, True)}
 CASES = st.builds(
     Case,
     num_layers=st.sampled_from([4, 3, 2]),
@@ -84,12 +72,7 @@ CASES = st.builds(
     num_heads=st.sampled_from([4, 2]),
     vocab_size=st.sampled_from([1000, 32000]),
     framework=st.sampled_from(
-        [
-            ("megatron", "current"),
-            ("deepspeed", "current"),
-            ("torchtitan", "current"),
-            ("megatron", "zero-bubble"),
-        ]
+        ["megatron current", "deepspeed current", "torchtitan current", "megatron zero-bubble"]
     ),
     cluster=st.sampled_from(["4xh100-sxm", "2xh100-sxm", "4xa100-sxm-80", "3xh100-sxm"]),
     memory_percent=st.integers(60, 120),
@@ -105,31 +88,19 @@ def scarce(context: Context, percent: float) -> ClusterSpec:
     overhead = float(whole.overhead_bytes.min())
     layers = whole.layer_static_bytes + whole.saved_bytes
     need = float((layers * context.model.num_blocks + whole.first_static_bytes).max())
-    node = context.cluster.node
-    accelerator = replace(node.accelerator, hbm_bytes=overhead + percent / 100 * need)
-    node = replace(node, accelerator=accelerator, host_memory_bytes=need)
-    return replace(context.cluster, node=node)
+    cluster = with_hbm(context.cluster, overhead + percent / 100 * need)
+    return replace(cluster, node=replace(cluster.node, host_memory_bytes=need))
 
 
 def broken(strategy: Strategy, breaks: tuple[tuple[str, int], ...]) -> Strategy:
     """The strategy after edits by hand."""
     for name, value in breaks:
         change: Any = value
-        if name in ("layers", "selective", "full"):
-            key = {"full": "recompute"}.get(name, name)
-            key = "layers_per_stage" if name == "layers" else f"{key}_layers_per_stage"
-            change = (value, *getattr(strategy, key)[1:])
-            strategy = replace(strategy, **{key: change})
-            continue
-        if name == "offloaded":
-            change = (value,) * len(strategy.layers_per_stage)
-            name = "offloaded_layers_per_stage"
-        if name == "schedule":
-            change = SCHEDULES[value]
-        if name == "offload":
-            change = OFFLOAD_CODES[value]
-        if name == "sequence_parallel":
-            change = bool(value)
+        if name.endswith("layers_per_stage"):
+            others = getattr(strategy, name)[1:] or (value,) * (len(strategy.layers_per_stage) - 1)
+            change = (value, *others)
+        if name in CODES:
+            change = CODES[name][value]
         strategy = replace(strategy, **{name: change})
     return strategy
 
@@ -141,10 +112,8 @@ def test_repairs_equal_brute_force(case: Case) -> None:
     plans = search(context, top=1, with_frontier=False).plans
     assume(plans)
     strategy = broken(plans[0].strategy, case.breaks)
-    accelerator = context.cluster.node.accelerator
-    less = replace(accelerator, hbm_bytes=accelerator.hbm_bytes * case.less_percent / 100)
-    node = replace(context.cluster.node, accelerator=less)
-    context = replace(context, cluster=replace(context.cluster, node=node))
+    less = context.cluster.accelerator.hbm_bytes * case.less_percent / 100
+    context = replace(context, cluster=with_hbm(context.cluster, less))
     assume(search(context, top=1, with_frontier=False).plans)
     num_gpus = context.cluster.num_accelerators if case.keeps_gpus else None
     expected = brute.force(context, strategy, num_gpus)
