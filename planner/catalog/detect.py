@@ -73,7 +73,13 @@ def merge(sources: Sequence[Source], accelerator: str = "") -> Machine:
         for where, value in others:
             if value != first[1]:
                 message = f"told {value} here and {first[1]} by {first[0]}; give files of one node"
-                problems.found.append(Problem(where=where, key=what, message=message))
+                problems.found.append(
+                    Problem(
+                        where=where,
+                        key=what,
+                        message=message,
+                    )
+                )
     problems.finish()
     name = _first_known(observations, accelerator) or _refuse(observations, accelerator)
     _, file = load_file(AcceleratorFile, "accelerators", name)
@@ -280,7 +286,12 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
 
 def _override(key: str, value: float, where: str, known: Figure | None) -> Override:
     rounded = value if isinstance(value, int) else float(f"{value:.5g}")
-    return Override(key=key, value=rounded, where=where, catalog=known.value if known else None)
+    return Override(
+        key=key,
+        value=rounded,
+        where=where,
+        catalog=known.value if known else None,
+    )
 
 
 def cluster_text(machine: Machine, command: str) -> str:

@@ -41,7 +41,7 @@ def slowest_stage_s(
     return np.maximum(np.maximum(mean, layer_s * full), ends)
 
 
-def chunks_fit(num_layers: int, pp: Array, vpp: Array, *, uneven: Mask | bool) -> Mask:
+def chunks_fit(num_layers: int, pp: Array, vpp: Array, uneven: Mask | bool) -> Mask:
     """Return where some split exists: equal chunks, or one full stage and the others' fewest."""
     pp, vpp = np.asarray(pp), np.asarray(vpp)
     full = max_chunk_layers(num_layers, pp, vpp)

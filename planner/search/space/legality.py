@@ -7,9 +7,10 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
-from planner.search.space import rules_ranks, rules_shape, rules_states
+from planner.documents.tree import load_own
+from planner.search.space import rules
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
-from planner.search.space.rule import GPUS, Clauses, Columns, Offerer, Rule, rule
+from planner.search.space.rule import GPUS, Clauses, Columns, Offerer, Rule, rule, stated_rule
 from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy, gpus_of
 
 LAYERS = "layers_per_stage"
@@ -112,11 +113,10 @@ def _chunk_violations(strategy: Strategy) -> Iterator[Violation]:
         )
 
 
-THEMES = (rules_shape, rules_ranks, rules_states)
-
-
+# In the order of the table, which is that in which they are asked.
 RULES: tuple[Rule, ...] = tuple(
-    one for theme in THEMES for one in vars(theme).values() if isinstance(one, Rule)
+    stated_rule(name, row) if row else getattr(rules, name)
+    for name, row in load_own(__package__, "rules.yaml").items()
 )
 
 

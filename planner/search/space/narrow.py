@@ -154,7 +154,11 @@ class _Reader:
         if dimension is None:  # a derived number, or recomputation
             kinds = RECOMPUTE_KINDS if name == RECOMPUTE else ()
             codes = {word: i for i, word in enumerate(kinds)}
-            dimension = Dimension(name=name, largest=MAX_LITERAL, words=codes)
+            dimension = Dimension(
+                name=name,
+                largest=MAX_LITERAL,
+                words=codes,
+            )
         words = [value.strip() for value in values.split("|")]
         chosen = tuple(sorted({_code(dimension, word) for word in words}))
         earlier = self.fixed.setdefault(name, Fixed(text=text, values=chosen))
@@ -216,7 +220,12 @@ class _Reader:
         return Narrowing(
             values={name: self.fixed[name].values for name in DIMENSIONS if name in self.fixed},
             rules=tuple(
-                Rule(name=text, needs=each.needs, message=self.messages[text], check=each.clauses)
+                Rule(
+                    name=text,
+                    needs=each.needs,
+                    message=self.messages[text],
+                    check=each.clauses,
+                )
                 for text, each in self.conditions.items()
             ),
             kinds=tuple(

@@ -1,12 +1,14 @@
 """Legality rules: masks over columns of strategies, and what is said of layouts that break them.
 
-``@rule`` makes one of a function that gets columns and returns clauses; its name is the rule's, its
-docstring what users read. Rules stand by theme in ``rules_*.py``.
+Rules that conditions say are rows of ``rules.yaml``. ``@rule`` makes one of a function that gets
+columns and returns clauses; its name is the rule's, its docstring what users read.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from math import prod
 from string import Formatter
 from typing import Any, Literal
@@ -14,10 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from planner.cost.context import Context
+from planner.expr import OF_DATA, computed, parsed
+from planner.search.space.interleaving import chunks_fit
 from planner.spec.strategy import (
     GPU_DEGREES,
     OFFLOAD_CODES,
     SCHEDULES,
+    SEQUENCE_DEGREES,
     SHAPE,
     STAGE_DEGREES,
     STRATEGY_FIELDS,
@@ -34,7 +39,8 @@ Check = Callable[[Context, Columns], Clauses]
 Offerer = Literal["framework", "optimizer"]
 # Their product is the number of GPUs; in the order they are decided.
 GPUS = tuple(name for name in SHAPE if name in GPU_DEGREES)
-OFF_THE_MESH = "{stage_ranks} of a stage: no multiple of {expert_ranks}"
+# Degrees that a rule needs together, by what their product is.
+PRODUCTS = {"gpus": GPUS, "stage_ranks": STAGE_DEGREES, "sequence_ranks": SEQUENCE_DEGREES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,23 +82,15 @@ def rule(*needs: str, **how: Any) -> Callable[[Check], Rule]:  # noqa: ANN401 - 
 
     def made(check: Check) -> Rule:
         message = (check.__doc__ or "").strip()
-        return Rule(name=check.__name__, needs=needs, message=message, check=check, **how)
+        return Rule(
+            name=check.__name__,
+            needs=needs,
+            message=message,
+            check=check,
+            **how,
+        )
 
     return made
-
-
-def supported(degree: str, what: str, article: str = "") -> Rule:
-    """The rule that a framework offers a degree above one; its trait is called as the degree."""
-    return Rule(
-        name=f"{degree}_supported",
-        needs=(degree,),
-        message=f"The framework offers {article}{what}.",
-        check=lambda context, columns: {
-            f"{degree} {{{degree}}}: {{software}} has no {what}": (columns[degree] == 1)
-            | getattr(context.traits.support, degree)
-        },
-        offered_by="framework",
-    )
 
 
 def is_schedule(columns: Columns, *names: str) -> Mask:
@@ -105,6 +103,98 @@ def offloads(columns: Columns, word: str) -> Mask:
     """Rows that offload this, or to there."""
     table = np.array([word in code for code in OFFLOAD_CODES])
     return np.asarray(table[columns["offload"].astype(int)])
+
+
+def _joined(values: Iterator[Any], *, join: Callable[[Any, Any], Any], until: bool) -> Any:  # noqa: ANN401
+    """Truths and masks joined; none is computed behind what decides for every row."""
+    joined: Any = not until
+    for value in values:
+        joined = join(joined, value)
+        if joined is until:
+            break
+    return joined
+
+
+_LANGUAGE = replace(
+    OF_DATA,
+    operations={
+        **OF_DATA.operations,
+        ast.And: partial(_joined, join=operator.and_, until=False),
+        ast.Or: partial(_joined, join=operator.or_, until=True),
+        ast.Not: np.logical_not,
+        ast.GtE: operator.ge,
+        ast.In: np.isin,
+        ast.NotIn: partial(np.isin, invert=True),
+    },
+    functions={
+        "chunks_fit": chunks_fit,
+        "coded": lambda name, words: [STRATEGY_FIELDS[name].code(word) for word in words],
+        "least": partial(min, default=0),
+        "len": len,
+    },
+)
+
+
+class _Condition(ast.NodeTransformer):
+    """Makes one name of a dotted one, and codes of the words that a column is compared with."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Name:
+        return ast.Name(ast.unparse(node))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.Compare:
+        known = STRATEGY_FIELDS.get(ast.unparse(node.left))
+        words = known.words if known else ()
+        for part in ast.walk(ast.Tuple(node.comparators)):
+            if isinstance(part, ast.Constant) and part.value in words:
+                part.value = words.index(str(part.value))
+        self.generic_visit(node)
+        return node
+
+
+class _Names(dict[str, Any]):
+    """Columns, products of them, and parts of a context with what they have, by dotted names."""
+
+    def __init__(self, context: Context, columns: Columns) -> None:
+        super().__init__(parts_of(context))
+        self.columns = columns
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401
+        part, is_dotted, attribute = name.partition(".")
+        if is_dotted:
+            return operator.attrgetter(attribute)(self[part])
+        if name in PRODUCTS:
+            return prod(self.columns[each] for each in PRODUCTS[name])
+        return self.columns[name]
+
+
+def stated_rule(name: str, row: Mapping[str, Any]) -> Rule:
+    """The rule of a row of ``rules.yaml``."""
+    needs = tuple(each for name in row["needs"] for each in PRODUCTS.get(name, (name,)))
+    by_text = {text: _Condition().visit(parsed(each)) for text, each in row["holds"].items()}
+    allowed: Any = row.get("allowed", "")
+    if not isinstance(allowed, str):
+        texts = {text: _Condition().visit(parsed(each)) for text, each in allowed.items()}
+
+        def allowed(context: Context) -> str:
+            names = _Names(context, {})
+            holds = (text for text, tree in texts.items() if computed(tree, names, _LANGUAGE))
+            return str(next(holds))
+
+    def check(context: Context, columns: Columns) -> Clauses:
+        names = _Names(context, columns)
+        every = np.zeros(np.broadcast_shapes(*(np.shape(columns[each]) for each in needs)), bool)
+        return {text: every | computed(tree, names, _LANGUAGE) for text, tree in by_text.items()}
+
+    how = {key: row[key] for key in ("only_prunes", "offered_by") if key in row}
+    message = row["message"].strip()
+    return Rule(
+        name=name,
+        needs=needs,
+        message=message,
+        check=check,
+        allowed=allowed,
+        **how,
+    )
 
 
 class _Formatter(Formatter):
@@ -121,28 +211,20 @@ def filled(template: str, context: Context, row: Row) -> str:
     """The template with a layout's values, by dimension, and attributes of the context's parts.
 
     ``{tp}`` is the layout's, ``{model.num_heads}`` the model's; ``{software}``, ``{gpus}``,
-    ``{stage_ranks}``, ``{expert_ranks}`` and ``{micro_batches}`` stand for words; ``{nodes}`` are
-    those of the layout, ``{share}`` sequences of a replica, ``{chunk_layers}`` those of a chunk.
+    ``{stage_ranks}``, ``{replica_ranks}``, ``{expert_ranks}`` and ``{micro_batches}`` stand for
+    words; ``{nodes}`` are those of the layout, ``{share}`` sequences of a replica,
+    ``{chunk_layers}`` those of a chunk.
     """
     traits, batch, node = context.traits, context.job.global_batch, context.cluster.node
     each = row.get("dp", 1) * row.get("micro_batch", 1)
+    replica = {**row, "dp": row.get("dp", 1) // max(row.get("dp_replicate", 1), 1)}
     chunks = row.get("pp", 1) * row.get("vpp", 1)
     profile = "" if traits.profile == "current" else f" ({traits.profile})"
     known = {
-        "model": context.model,
-        "moe": context.model.moe,
-        "mixer": context.model.mixer,
-        "job": context.job,
-        "cluster": context.cluster,
-        "node": node,
-        "traits": traits,
-        "support": traits.support,
-        "states": traits.states,
-        "optimizer": traits.optimizer,
-        "training": traits.training,
         "software": f"{traits.name}{profile}",
         "gpus": product(row, GPU_DEGREES, "GPU"),
         "stage_ranks": product(row, STAGE_DEGREES, "rank"),
+        "replica_ranks": product(replica, STAGE_DEGREES, "rank"),
         "expert_ranks": product(row, ("etp", "ep"), "expert rank"),
         "micro_batches": f"a batch of {batch} is {batch // each} micro-batches of {each} sequences",
         # Whole numbers of any size: plan files may state absurd ones.
@@ -152,7 +234,32 @@ def filled(template: str, context: Context, row: Row) -> str:
         "chunk_layers": ceil_div(context.model.num_blocks, chunks),
     }
     values = {name: STRATEGY_FIELDS[name].value(code) for name, code in row.items()}
-    return _Formatter().vformat(template, (), known | values)
+    return _Formatter().vformat(template, (), parts_of(context) | known | values)
+
+
+def parts_of(context: Context) -> dict[str, Any]:
+    """Parts of a context that rules speak of."""
+    traits, moe = context.traits, context.model.moe
+    return {
+        "model": context.model,
+        "moe": moe,
+        "num_experts": moe.num_experts if moe else 0,
+        "expert_width": moe.expert_ffn_size if moe else 0,
+        "shared_width": moe.shared_ffn_size if moe else 0,
+        "mixer": context.model.mixer,
+        "second": context.model.with_attention("S"),
+        "job": context.job,
+        "cluster": context.cluster,
+        "node": context.cluster.node,
+        "schedules": context.schedules,
+        "traits": traits,
+        "support": traits.support,
+        "states": traits.states,
+        "kernels": traits.kernels,
+        "overlap": traits.overlap,
+        "optimizer": traits.optimizer,
+        "training": traits.training,
+    }
 
 
 def product(row: Row, names: Sequence[str], unit: str) -> str:

@@ -102,7 +102,12 @@ def _split(model: StageModel, table: StageTable, columns: Array) -> Split:
     layers = table.layers[columns]
     counts = table.counts[:, stages, columns]
     seconds = model.iteration_s(layers[None], counts[:, None, :])
-    return Split(layers=layers, counts=counts, iteration_s=float(seconds[0]), is_optimal=False)
+    return Split(
+        layers=layers,
+        counts=counts,
+        iteration_s=float(seconds[0]),
+        is_optimal=False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +149,12 @@ class StageCandidate:
         stages = slice(int(model.strategy.pp[0]))
         own = {name: limit[..., row, stages] for name, limit in vars(self.limits).items()}
         limits = Limits(**own)
-        split = solve_split(model, below_s=below_s, deadline=deadline, limits=limits)
+        split = solve_split(
+            model,
+            below_s=below_s,
+            deadline=deadline,
+            limits=limits,
+        )
         return split and self.variant.completed(
             replace(split, weight=self.weight), int(model.strategy.vpp[0])
         )

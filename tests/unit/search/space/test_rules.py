@@ -13,14 +13,17 @@ import yaml
 from contexts import context_of, small_model, with_traits
 
 from planner.cost.context import Context
+from planner.documents.tree import load_own
+from planner.search.space import rules
 from planner.search.space.expressions import DIMENSIONS
-from planner.search.space.legality import RULES, THEMES, whole_cluster
+from planner.search.space.legality import RULES, whole_cluster
 from planner.search.space.rule import GPUS, Rule
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import Training
 
 CASES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8"))
+TABLE = load_own("planner.search.space", "rules.yaml")
 ALL_RULES = (*RULES, whole_cluster)
 BY_NAME = {rule.name: rule for rule in ALL_RULES}
 CODES = {"schedule": SCHEDULES, "offload": OFFLOAD_CODES, "placement": PLACEMENT_NAMES}
@@ -79,25 +82,19 @@ def verdicts(name: str, context: Context, **columns: Any) -> str:
     return "".join("+" if each else "-" for each in legal)
 
 
-def line(rule: Rule) -> int:
-    return inspect.getsourcelines(rule.check)[1]
-
-
 def test_every_rule_of_a_theme_is_asked_once_with_a_sentence_and_words() -> None:
     names = [rule.name for rule in ALL_RULES]
     assert len(set(names)) == len(names)
     assert all(rule.message.endswith(".") for rule in ALL_RULES)
-    for theme in THEMES:
-        unmarked = [name for name, _ in inspect.getmembers(theme, inspect.isfunction)]
-        own = [name for name in unmarked if getattr(theme, name).__module__ == theme.__name__]
-        assert not [name for name in own if not name.startswith("_")], "a rule without @rule"
+    unmarked = [name for name, _ in inspect.getmembers(rules, inspect.isfunction)]
+    own = [name for name in unmarked if getattr(rules, name).__module__ == rules.__name__]
+    assert not [name for name in own if not name.startswith("_")], "a rule without @rule"
 
 
-def test_rules_are_asked_in_the_order_of_themes_and_of_their_lines() -> None:
-    made = [rule for rule in RULES if not rule.name.endswith("_supported")]
-    lines = [(THEMES.index(inspect.getmodule(rule.check)), line(rule)) for rule in made]
-    assert lines == sorted(lines)
-    assert {theme for theme, _ in lines} == set(range(len(THEMES)))
+def test_rules_are_asked_in_the_order_of_their_table_which_has_them_all() -> None:
+    assert [rule.name for rule in RULES] == list(TABLE)
+    computed = {rule.name for rule in vars(rules).values() if isinstance(rule, Rule)}
+    assert computed == {name for name, row in TABLE.items() if row is None}
 
 
 @pytest.mark.parametrize(("name", "where", "columns", "legal"), cases("keeps"))
