@@ -4,13 +4,17 @@ What is written of a plan, what a file decides, why a plan cannot be said, and w
 all follow from the same rows.
 """
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
+from planner.documents.tree import load_own
 from planner.errors import ExpressError
+from planner.expr import OF_DATA, computed, parsed
 from planner.formats.format import ExplainedKey, Located
 from planner.formats.settings import Refused, Settings, as_whole, decided, flag, given, which
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
@@ -99,6 +103,49 @@ def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
             yield text.format(c=context, s=strategy)
 
     return cannot
+
+
+OF_PLANS = replace(OF_DATA, functions={"any": any})
+
+
+class PlanNames(dict[str, Any]):
+    """What conditions ask of a plan: names of their table, its strategy's fields, its context."""
+
+    def __init__(self, names: Mapping[str, ast.expr], context: Context, strategy: Strategy) -> None:
+        super().__init__()
+        self.names, self.parts = names, (strategy, context)
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever a plan holds
+        """The value of a name, with ``__`` for its points."""
+        if name in self.names:
+            return computed(self.names[name], self, OF_PLANS)
+        first, *inner = name.split("__")
+        value = next(getattr(part, first) for part in self.parts if hasattr(part, first))
+        for each in inner:
+            value = getattr(value, each)
+        return value
+
+
+def refusals(package: str) -> dict[str, Cannot]:
+    """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions."""
+    tables = {
+        part: {text: parsed(str(condition)) for text, condition in table.items()}
+        for part, table in load_own(package, "cannot.yaml").items()
+    }
+    names = tables.pop("names", {})
+    return {part: partial(_refused, table, names) for part, table in tables.items()}
+
+
+def _refused(
+    conditions: Mapping[str, ast.expr],
+    names: Mapping[str, ast.expr],
+    context: Context,
+    strategy: Strategy,
+) -> Iterator[str]:
+    asked = PlanNames(names, context, strategy)
+    for text, tree in conditions.items():
+        if computed(tree, asked, OF_PLANS):
+            yield text.format_map(asked)
 
 
 def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:

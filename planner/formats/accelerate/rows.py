@@ -16,6 +16,7 @@ from planner.formats.decision import (
     derived,
     of_key,
     reasons,
+    refusals,
     says,
     several,
     uneven_layers,
@@ -23,8 +24,7 @@ from planner.formats.decision import (
 )
 from planner.formats.deepspeed.decisions import no_offload
 from planner.formats.deepspeed.keys import CODES, DEVICES
-from planner.formats.settings import Settings, given, which, whole, word
-from planner.spec.cluster import PROCESSOR
+from planner.formats.settings import Settings, given, whole, word
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 
@@ -81,67 +81,38 @@ def no_profile(context: Context) -> Iterator[str]:
         yield f"profile {traits.profile}: the section has no key for hierarchical partitions"
 
 
-def _no_processors(context: Context) -> Iterator[str]:
-    """Yield a reason if accelerators are processors: AcceleratorState has whole replicas only."""
-    if context.cluster.accelerator.vendor == PROCESSOR:
-        yield "accelerators are processors: Accelerate trains whole replicas on them (profile ddp)"
-
-
-def no_fsdp(context: Context, strategy: Strategy) -> Iterator[str]:
-    """Yield the reasons why FSDP2 cannot express a layout."""
-    stage, offload, replicas = strategy.zero_stage, strategy.offload, strategy.dp_replicate
-    shard = strategy.dp // replicas
-    is_alone = strategy.num_gpus > 1 and shard * strategy.cp == 1
-    yield from _no_processors(context)
-    yield from unsupported(strategy, _CANNOT)
-    yield from uneven_layers(strategy)
-    yield from which(
+_REFUSALS = refusals(__package__)
+no_fsdp = several(
+    _REFUSALS["processors"],
+    lambda _, s: unsupported(s, _CANNOT),
+    lambda _, s: uneven_layers(s),
+    _REFUSALS["fsdp"],
+)
+# Plain replicas, or tensor parallelism alone.
+no_replicas = several(
+    lambda _, s: unsupported(
+        s,
         {
-            f"zero_stage {stage}: FSDP2 keeps gathered weights (2) or frees them (3)": (
-                stage not in (2, 3)
-            ),
-            f"offload {offload}: FSDP2 offloads parameters with their states, or nothing": (
-                offload not in ("none", OFFLOADED)
-            ),
-            f"dp_shard {shard}, cp {strategy.cp}: FSDP2 needs ranks to shard over": is_alone,
-            f"dp_replicate {replicas}: with tp or cp, dp_shard must be above 1": (
-                not is_alone and replicas > 1 and shard == 1
-            ),
-        }
-    )
-
-
-def no_replicas(_: Context, strategy: Strategy) -> Iterator[str]:
-    """Yield why plain replicas or tensor parallelism alone cannot express a layout for any job."""
-    tp, dp, replicas = strategy.tp, strategy.dp, strategy.dp_replicate
-    stage = strategy.zero_stage
-    is_mixed = tp > 1 and dp > 1
-    others = {
-        "cp": "Accelerate runs context parallelism under FSDP2 only",
-        "offload": "without a section nothing is offloaded",
-    }
-    yield from unsupported(strategy, {**_CANNOT, **others})
-    yield from uneven_layers(strategy)
-    yield from which(
-        {
-            f"dp_replicate {replicas}: without a section nothing is sharded": (
-                replicas not in (1, dp)
-            ),
-            f"tp {tp} with dp {dp}: replicas of a split model need FSDP2": is_mixed,
-            f"zero_stage {stage}: without a section nothing is sharded": (
-                not is_mixed and stage != (SPLIT_STAGE if tp > 1 else 0)
-            ),
-        }
-    )
-
-
-def no_deepspeed(context: Context, strategy: Strategy) -> Iterator[str]:
-    """Yield the reasons why DeepSpeed's section cannot express a layout."""
-    no_key = ("tp", "cp", "dp_replicate", "offload_percent", *_CANNOT)
-    yield from _no_processors(context)
-    yield from unsupported(strategy, dict.fromkeys(no_key, "the section has no key for it"))
-    yield from uneven_layers(strategy)
-    yield from which(no_offload(context, strategy))
+            **_CANNOT,
+            "cp": "Accelerate runs context parallelism under FSDP2 only",
+            "offload": "without a section nothing is offloaded",
+        },
+    ),
+    lambda _, s: uneven_layers(s),
+    _REFUSALS["replicas"],
+)
+no_deepspeed = several(
+    _REFUSALS["processors"],
+    lambda _, s: unsupported(
+        s,
+        dict.fromkeys(
+            ("tp", "cp", "dp_replicate", "offload_percent", *_CANNOT),
+            "the section has no key for it",
+        ),
+    ),
+    lambda _, s: uneven_layers(s),
+    no_offload,
+)
 
 
 def steps_row(key: str, *elsewhere: str) -> KeyMapping:

@@ -37,7 +37,7 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.states import BF16_GRADIENTS, SHARDING, optimizer_problems
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.states import PRECISIONS as WORDS
-from planner.formats.settings import given, which
+from planner.formats.settings import given
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 from planner.spec.training import FULL, PROJECTIONS, Target, Training
@@ -299,7 +299,7 @@ def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
     yield from reasons(TABLE, context, strategy)
     yield from _unnamed(context)
-    yield from which(states.gradient_reasons(context, strategy))
+    yield from states.REFUSALS["gradients"](context, strategy)
     if strategy.vpp > 1 and narrows(context):
         yield f"vpp: {strategy.vpp}; models of a hybrid_layer_pattern run without chunks"
     if strategy.zero_stage < 2:

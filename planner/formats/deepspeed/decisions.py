@@ -11,10 +11,10 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     of_key,
+    refusals,
     several,
     told,
     unless,
-    unsupported,
     wrong_precision,
 )
 from planner.formats.deepspeed import keys
@@ -28,13 +28,17 @@ from planner.formats.settings import (
     as_whole,
     given,
 )
-from planner.spec.strategy import PLACEMENT_NAMES, Strategy
+from planner.spec.strategy import Strategy
 
 _DEVICES, _PATHS = (
     [f"{keys.ZERO}.{section}.{name}" for section in keys.OLD_SWITCHES]
     for name in ("device", "nvme_path")
 )
 _SWITCHES = [f"{keys.ZERO}.{switch}" for switch in keys.OLD_SWITCHES.values()]
+
+
+_REFUSALS = refusals(__package__)
+no_offload = _REFUSALS["offload"]
 
 
 def secondary_ranks(context: Context, strategy: Strategy) -> int:
@@ -52,24 +56,6 @@ def problems(context: Context) -> Iterator[str]:
         yield f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}"
     if optimizer == "adam-bf16" and precision != "bf16":
         yield f"optimizer adam-bf16 with precision {precision}: it needs bf16"
-
-
-def _no_key(_: Context, strategy: Strategy) -> Iterator[str]:
-    yield from unsupported(
-        strategy,
-        {
-            "vpp": "DeepSpeed's pipeline engine runs one chunk per stage",
-            "schedule": "DeepSpeed's pipeline engine runs 1f1b",
-            "placement": f"DeepSpeed's grid is {PLACEMENT_NAMES[0]}",
-            "sequence_parallel": "AutoTP does not split norms and residuals",
-            "dp_replicate": "DeepSpeed shards over all of dp",
-        },
-    )
-    etp, tp = strategy.etp, strategy.tp
-    if etp != tp:
-        yield f"etp {etp} with tp {tp}: AutoTP splits experts like other layers"
-    if any(strategy.offloaded_layers_per_stage):
-        yield "offloaded_layers_per_stage: no key sends saved activations of layers to the host"
 
 
 def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -259,34 +245,6 @@ def _of_offload(settings: Settings) -> Decided:
         yield "offload_percent", keys.RATIO, max(1, round(100 * file.ratio))
 
 
-def no_offload(context: Context, strategy: Strategy) -> Refused:
-    """Say what of a plan's offload DeepSpeed does not run."""
-    stage, offload, percent = strategy.zero_stage, strategy.offload, strategy.offload_percent
-    if offload == "none":
-        return {}
-    given, part = f"offload {offload} with zero_stage {stage}", f"offload_percent {percent}"
-    is_adam = keys.TYPES.get(context.traits.optimizer.name) == "AdamW"
-    return {
-        f"{given}: offload needs a sharded optimizer": stage == 0,
-        f"{given}: offload_param needs stage 3": "parameters" in offload and stage != 3,
-        f"{given}: below 3, NVMe silently means host memory": "nvme" in offload and stage != 3,
-        f"{part} with zero_stage {stage}: needs 3": percent < 100 and stage != 3,
-        f"{part}: a ratio needs Adam": percent < 100 and not is_adam,
-    }
-
-
-def _split_heads(context: Context, strategy: Strategy) -> Refused:
-    heads, shared = context.model.num_heads, context.model.num_kv_heads
-    tp, cp = strategy.tp, strategy.cp
-    return {
-        f"cp {cp} with tp {tp}: Ulysses and AutoTP exclude each other": tp > 1 and cp > 1,
-        f"tp {tp}: AutoTP splits attention along the {shared} key-value heads": (
-            strategy.pp == 1 and shared % tp
-        ),
-        f"cp {cp}: Ulysses splits the {heads} heads": heads % cp,
-    }
-
-
 def _modules(context: Context, strategy: Strategy) -> list[str] | None:
     if not any(strategy.selective_layers_per_stage):
         return None
@@ -303,7 +261,7 @@ def _above_1(degree: int) -> int | None:
 
 
 TABLE: Table = (
-    KeyMapping(names=("vpp", "schedule", "placement"), keys=(), cannot=_no_key),
+    KeyMapping(names=("vpp", "schedule", "placement"), keys=(), cannot=_REFUSALS["keys"]),
     KeyMapping(
         names=("global_batch", "micro_batch", "num_micro_batches", "dp", "num_gpus"),
         keys=(keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS),
@@ -378,7 +336,7 @@ TABLE: Table = (
         "ranks that split every layer (AutoTP, neighbouring ranks)",
         read=lambda value: _above_1(as_whole(value) or 1),
         off=0,
-        cannot=_split_heads,
+        cannot=_REFUSALS["heads"],
     ),
     of_key(
         "cp", keys.SP, lambda _, s: _above_1(s.cp), "ranks that split the sequence (Ulysses)", off=1

@@ -68,9 +68,9 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.states import (
     CHECKPOINTS,
+    REFUSALS,
     STATES,
     exchanges_beside_batches,
-    gradient_reasons,
     of_runtime,
     optimizer_problems,
 )
@@ -82,26 +82,6 @@ from planner.spec.strategy import PLACEMENT_NAMES, Strategy
 SCHEDULE = "1f1b"
 # Layers of a chunk that stand for however many it has.
 _MANY = 10_000
-
-
-def _no_stages(context: Context, strategy: Strategy) -> Refused:
-    schedule, has_chunks = strategy.schedule, strategy.vpp > 1
-    is_bare = context.traits.overlap.pipeline_p2p_overlap == "none"
-    exchanges = exchanges_beside_batches(context, strategy)
-    has_parts = PARTS.intersection(context.model.layer_pattern)
-    runs = f"Megatron-LM runs {SCHEDULE}, with and without chunks"
-    return {
-        f"schedule: {schedule}; {runs}": schedule != SCHEDULE,
-        "pp: 2 with chunks; without overlapped transfers interleaving needs 3 stages": (
-            is_bare and has_chunks and strategy.pp == 2
-        ),
-        "vpp: 1 with stages and overlapped expert exchange, which needs chunks": (
-            exchanges and strategy.pp > 1 and not has_chunks
-        ),
-        f"expert_exchange: batches, with layers {context.model.layer_pattern[:8]}...": (
-            exchanges and has_parts
-        ),
-    }
 
 
 def _to_chunks(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -295,7 +275,7 @@ ROWS: Table = (
             stated("pp", PP),
             derived("schedule", PP, lambda each: SCHEDULE if whole(each, PP) > 1 else None),
         ),
-        cannot=_no_stages,
+        cannot=REFUSALS["stages"],
     ),
     row("layers_per_stage vpp", " ".join(SPLITS), _to_chunks, _of_chunks),
     of_key(
@@ -359,7 +339,7 @@ MODEL: Table = (
 FILE: Table = (
     *MODEL,
     *TABLE,
-    row("gradient_bytes expert_exchange", "", runtime_choices, of_runtime, gradient_reasons),
+    row("gradient_bytes expert_exchange", "", runtime_choices, of_runtime, REFUSALS["gradients"]),
 )
 # Options that say how a job is parallelized, and what it is.
 OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)

@@ -13,6 +13,7 @@ from planner.formats.decision import (
     Of,
     Table,
     derived,
+    refusals,
     several,
     stated,
     switched,
@@ -30,7 +31,7 @@ from planner.formats.megatron.options import (
     whole,
     word,
 )
-from planner.formats.settings import Refused, Settings, as_number, flag, given, which
+from planner.formats.settings import Settings, as_number, flag, given, which
 from planner.frameworks.settings import capacity_settings, runtime_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
@@ -56,6 +57,7 @@ OPTIMIZERS: Mapping[str, Mapping[str, object]] = {
     "lion": {"--optimizer": "lion"},
     "muon": {"--optimizer": "muon"},
 }
+REFUSALS = refusals(__package__)
 # Optimizers that share out whole tensors under --use-distributed-optimizer.
 LAYER_WISE = ("lion", "muon")
 OFFLOADS = ("none", "optimizer:host")
@@ -353,16 +355,6 @@ def _state_types(settings: Settings) -> Iterator[Setting]:
     share = sum(BYTES[each] for each in moments) / 8.0
     if share < 1.0:
         yield "states.optimizer_state_fraction", share
-
-
-def gradient_reasons(context: Context, strategy: Strategy) -> Refused:
-    """Bytes of gradients that no option gives: they are reduced as they are held."""
-    states = context.traits.states
-    held = states.gradient_bytes, states.gradient_reduce_bytes
-    is_other = strategy.zero_stage < 2 and held not in ((2, 2), (4, 4))
-    allowed = "2 or 4: --set traits.states.gradient_bytes and gradient_reduce_bytes"
-    given = f"gradient_bytes: {held[0]:g}, reduced in {held[1]:g}"
-    return {f"{given}; Megatron holds and reduces gradients in {allowed}": is_other}
 
 
 def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:

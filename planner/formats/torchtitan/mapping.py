@@ -14,6 +14,7 @@ from planner.formats.decision import (
     derived,
     nothing,
     of_key,
+    refusals,
     says,
     several,
     stated,
@@ -21,7 +22,7 @@ from planner.formats.decision import (
     unless,
 )
 from planner.formats.format import ALL, DECISIONS, Located
-from planner.formats.settings import Refused, Settings, decided, flag, given, whole, word
+from planner.formats.settings import Settings, decided, flag, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import (
     NAME,
@@ -33,6 +34,7 @@ from planner.formats.torchtitan.keys import (
 )
 from planner.spec.strategy import PLACEMENT_NAMES, V_SHAPED, Strategy
 
+_REFUSALS = refusals(__package__)
 OFFLOADS = ("none", "optimizer+parameters:host")
 IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
 PROFILES = ("current", "eager")  # of the release: compiled and not
@@ -156,18 +158,6 @@ def _of_policy(settings: Settings) -> Decided:
         yield POLICIES[policy], POLICY, ALL
 
 
-def _unlike_policy(context: Context, strategy: Strategy) -> Iterator[str]:
-    if any(strategy.offloaded_layers_per_stage):
-        yield "activations on the host: torchtitan 0.3 has no such policy"
-    elif not policy_of(strategy):
-        yield (
-            f"recomputation {strategy.recompute}: torchtitan has one policy for all "
-            "layers, none, selective or full"
-        )
-    if any(strategy.selective_layers_per_stage):
-        yield from unlike_modules(context, strategy.recompute_modules)
-
-
 def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> Iterator[str]:
     """Yield why the selective policy does not repeat what the plan repeats."""
     repeated = modules or context.traits.recompute.selected
@@ -228,31 +218,6 @@ def _of_pipeline(settings: Settings) -> Decided:
     if ours in V_SHAPED:
         counts = [*counts[:pp], *reversed(counts[pp:])]
     yield "layers_per_stage", key, tuple(sum(counts[rank::pp]) for rank in range(pp))
-
-
-def _unlike_pipeline(context: Context, strategy: Strategy) -> Refused:
-    schedule, number, pp = strategy.schedule, strategy.num_micro_batches, strategy.pp
-    if pp == 1:
-        chunks = f"schedule {schedule} with {strategy.vpp} chunks on one stage"
-        return {chunks: schedule != "1f1b" or strategy.vpp > 1}
-    stages, is_known = pp * strategy.vpp, schedule in option.SCHEDULE_NAMES
-    least = 1
-    if schedule == "dualpipe-v" or (schedule == "1f1b" and strategy.vpp == 1):
-        least = stages
-    rounds = max(1, number // pp)
-    has_rounds = strategy.vpp > 1 and schedule in ("1f1b", "zb-interleaved")
-    is_split = option.splits_backward(schedule) and context.traits.profile == "current"
-    names = ", ".join(name for name in option.SCHEDULE_NAMES if name != "interleaved")
-    tied = f"pp {pp}: torchtitan does not pipeline models with tied embeddings"
-    eager = f"schedule {schedule}: torch runs it without compiled blocks (profile eager)"
-    given = f"{number} micro-batches: torch runs"
-    return {
-        tied: context.model.tied_embeddings,
-        f"schedule {schedule}: torchtitan has {names}": not is_known,
-        eager: is_known and is_split,
-        f"{given} {schedule} with {stages} at least": number < least,
-        f"{given} interleaved ones in {rounds} equal rounds": has_rounds and number % rounds,
-    }
 
 
 # In the order of the lines: the policy's word ends torchtitan's own options.
@@ -374,7 +339,7 @@ TABLE: Table = (
         ),
         to=_pipeline_lines,
         of=_of_pipeline,
-        cannot=_unlike_pipeline,
+        cannot=_REFUSALS["pipeline"],
     ),
     KeyMapping(
         names=("profile",),
@@ -391,7 +356,12 @@ TABLE: Table = (
         keys=(POLICY,),
         to=says(POLICY, lambda _, s: policy_of(s), "activations of every layer: {s.recompute}"),
         of=_of_policy,
-        cannot=_unlike_policy,
+        cannot=several(
+            _REFUSALS["policy"],
+            lambda c, s: (
+                unlike_modules(c, s.recompute_modules) if any(s.selective_layers_per_stage) else ()
+            ),
+        ),
     ),
 )
 # Options whose value must be known for what the file decides to be known.
