@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from contexts import context_of
 
 from planner.answers.layout import requested, resolve
@@ -26,6 +28,7 @@ PHRASES = [
     line.split(" | ")
     for line in Path(__file__).with_name("phrases.txt").read_text("utf-8").splitlines()[1:]
 ]
+SAID = yaml.safe_load(Path(__file__).with_name("said.yaml").read_text("utf-8"))
 PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(name)]
 
 
@@ -50,26 +53,13 @@ def test_a_setting_changes_the_phrase_of_its_topic_alone(
     assert after == {**before, topic: phrase}
 
 
-def test_only_what_matters_for_the_layout_is_said() -> None:
-    plain = line_of(context_of(), dp=1)
-    for words in ("tensor", "pipeline", "context", "dispatcher", "CUDA graphs", "reduced"):
-        assert words not in plain
-    assert "tensor parallelism not overlapped" in line_of(context_of(), tp=2)
-    assert "pipeline transfers overlapped where stages are interleaved" in line_of(
-        context_of(), pp=2
-    )
-    assert "context passed round a ring" in line_of(context_of(), cp=2)
-    assert "gradients reduced in fp32" in line_of(context_of(), dp=2)
-    assert "policy" not in line_of(context_of(), recompute="full")
-    fsdp = context_of(framework="accelerate")
-    assert "gradients kept whole" in line_of(fsdp, zero_stage=3, micro_batch=1)
-    assert "gradients kept whole" not in line_of(fsdp, zero_stage=3, micro_batch=16)
-    mixture = context_of(model="mixtral-8x7b")
-    assert "no CUDA graphs" in line_of(mixture)
-    assert "all-to-all dispatcher" not in line_of(mixture)
-    assert "expert all-to-all" not in line_of(mixture)
-    assert "all-to-all dispatcher" in line_of(mixture, ep=4)
-    assert "expert all-to-all not overlapped" in line_of(mixture, ep=4)
+@pytest.mark.parametrize(("question", "layout", "said", "lacks"), SAID)
+def test_only_what_matters_for_the_layout_is_said(
+    question: dict[str, Any], layout: dict[str, Any], said: list[str], lacks: list[str]
+) -> None:
+    line = line_of(context_of(**question), **layout)
+    assert all(words in line for words in said), line
+    assert not any(words in line for words in lacks), line
 
 
 def test_the_line_names_profile_versions_settings_and_how_to_change_them() -> None:

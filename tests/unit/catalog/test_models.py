@@ -3,9 +3,11 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from places import assert_places
 
 from planner.catalog import list_models, models_dir
 from planner.catalog.models import (
@@ -27,57 +29,25 @@ MINIMAL = {
     "vocab_size": 1000,
     "max_seq_len": 256,
 }
+CASES = yaml.safe_load(Path(__file__).with_name("model_files.yaml").read_text("utf-8"))
 
 
 def write(folder: Path, **keys: object) -> Path:
     path = folder / "mine.yaml"
-    given = {key: value for key, value in (MINIMAL | keys).items() if value is not ...}
-    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    path.write_text(yaml.safe_dump(MINIMAL | keys), encoding="utf-8")
     return path
 
 
-def problems_of(path: Path | str) -> dict[str, str]:
-    with pytest.raises(InputError) as caught:
-        load_model(path)
-    return {problem.key: problem.message for problem in caught.value.problems}
-
-
-def test_minimal_file_takes_the_defaults_of_a_plain_block(tmp_path: Path) -> None:
-    model = load_model(write(tmp_path))
-    assert model.name == "mine"
-    assert (model.num_kv_heads, model.head_dim, model.ffn_size) == (8, 64, 2048)
-    assert (model.norm, model.gated_mlp, model.tied_embeddings) == ("layernorm", False, False)
-    assert model.num_learned_positions == 0
-    assert load_model(str(write(tmp_path))) == model
-
-
-def test_learned_positions_default_to_the_sequence_length(tmp_path: Path) -> None:
-    assert load_model(write(tmp_path, position="learned")).num_learned_positions == 256
-    path = write(tmp_path, position="learned", num_learned_positions=258)
-    assert load_model(path).num_learned_positions == 258
-
-
-def test_named_extras_are_summed(tmp_path: Path) -> None:
-    extras = [
-        {"name": "pooler", "count": 10, "reason": "(2, 5)"},
-        {"name": "class token", "count": 5, "reason": "(5,)"},
-    ]
-    model = load_model(write(tmp_path, extra_params=extras, extra_params_per_layer=extras[:1]))
-    assert (model.extra_params, model.extra_params_per_layer) == (15, 10)
-
-
-def test_shared_experts_default_to_the_routed_width(tmp_path: Path) -> None:
-    moe = {"num_experts": 8, "top_k": 2, "expert_ffn_size": 128, "num_shared_experts": 2}
-    model = load_model(write(tmp_path, moe=moe))
-    assert model.moe.shared_ffn_size == 256
-
-
-def test_latent_attention_gives_the_head_size(tmp_path: Path) -> None:
-    assert load_model(write(tmp_path, mla=MLA, num_heads=10)).head_dim == 16
-
-
-def test_encoder_decoder_has_two_equal_stacks_unless_told(tmp_path: Path) -> None:
-    assert load_model(write(tmp_path, architecture="encoder-decoder")).num_blocks == 8
+@pytest.mark.parametrize(
+    ("keys", "places"),
+    [pytest.param(*row, id=claim) for claim, rows in CASES.items() for row in rows],
+)
+def test_what_a_file_leaves_out_has_its_default(
+    tmp_path: Path, keys: dict[str, Any], places: dict[str, Any]
+) -> None:
+    path = write(tmp_path, **keys)
+    assert_places(load_model(path), places)
+    assert load_model(str(path)) == load_model(path)
 
 
 def test_problems_are_addressed_by_file_and_key(tmp_path: Path) -> None:
@@ -86,24 +56,10 @@ def test_problems_are_addressed_by_file_and_key(tmp_path: Path) -> None:
         load_model(path)
     wanted = f"{path}::num_kv_heads: does not divide num_heads = 8; given 3, allowed 1, 2, 4, 8"
     assert str(caught.value) == wanted
-
-
-MLA = {
-    "q_lora_rank": 0,
-    "kv_lora_rank": 8,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 8,
-}
-
-
-def test_missing_file_is_a_problem_not_a_traceback(tmp_path: Path) -> None:
-    assert problems_of(tmp_path / "absent.yaml")
-
-
-def test_name_with_a_path_inside_is_not_looked_up_in_the_catalog() -> None:
-    with pytest.raises(InputError):
-        load_model("../models/gpt2-small")
+    # A name with a path inside is not looked up in the catalog.
+    for missing in (tmp_path / "absent.yaml", "../models/gpt2-small"):
+        with pytest.raises(InputError):
+            load_model(missing)
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -183,16 +139,6 @@ def test_what_is_on_the_disk_comes_before_other_names(
     assert meant_name("meta-llama/Llama-3.1-8B") is None
 
 
-GPT2 = {
-    "model_type": "gpt2",
-    "n_layer": 3,
-    "n_embd": 64,
-    "n_head": 4,
-    "n_positions": 128,
-    "vocab_size": 512,
-}
-
-
 def test_a_model_in_the_cache_of_the_hub_is_read_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +147,7 @@ def test_a_model_in_the_cache_of_the_hub_is_read_from_there(
         load_model("someone/tiny")
     folder = tmp_path / "models--someone--tiny" / "snapshots" / "0123"
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
+    sizes = {"n_layer": 3, "n_embd": 64, "n_head": 4, "n_positions": 128, "vocab_size": 512}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
     assert cached_config("someone/tiny") == folder / "config.json"
     assert load_model("someone/tiny").num_layers == 3

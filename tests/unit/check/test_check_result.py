@@ -28,13 +28,9 @@ def test_one_unreadable_file_is_enough_for_two() -> None:
     assert exit_code([]) == 0
 
 
-def test_a_problem_at_a_line_becomes_a_finding_there() -> None:
-    problem = Problem(where="f", key="line 12", message="m")
-    made = finding_of(problem, "f")
+def test_a_problem_at_a_line_becomes_a_finding_there_and_of_another_file_names_it() -> None:
+    made = finding_of(Problem(where="f", key="line 12", message="m"), "f")
     assert (made.rule, made.key, made.line, made.message) == (UNREADABLE, "", 12, "m")
-
-
-def test_a_problem_of_another_file_names_it() -> None:
     made = finding_of(Problem(where="g", key="line 3", message="m"), "f")
     assert (made.key, made.line, made.message) == ("", 0, "g::line 3: m")
 

@@ -31,13 +31,16 @@ def test_a_rule_of_a_format_brings_severity_and_source(demo_format: Format) -> N
     assert (info.severity, info.source) == ("warning", "demo/log.py")
 
 
-def test_rules_of_every_reader_are_described() -> None:
-    assert describe("demo.unknown_key").description.startswith("Every key")
-
-
-def test_an_unknown_rule_has_its_own_words() -> None:
-    assert describe("other.some_thing").description == "Some thing"
-    assert describe("bare").description == "Bare"
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("demo.unknown_key", "Every key"),
+        ("other.some_thing", "Some thing"),
+        ("bare", "Bare"),
+    ],
+)
+def test_a_rule_of_every_reader_is_described_or_has_its_own_words(rule: str, words: str) -> None:
+    assert describe(rule).description.startswith(words)
 
 
 def test_the_page_names_every_own_rule_or_its_family() -> None:

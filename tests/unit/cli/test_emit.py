@@ -34,27 +34,27 @@ def test_without_a_folder_the_configuration_goes_to_standard_output(saved: str) 
 
 
 def test_a_folder_gets_everything(saved: str, tmp_path: Path) -> None:
-    plan, out = saved, tmp_path / "out"
-    run = planner("emit", plan, "--to", "fake", "--out", str(out))
+    out = tmp_path / "out"
+    run = planner("emit", saved, "--to", "fake", "--out", str(out))
     assert (run.code, run.out) == (0, "")
     assert names(out) == WRITTEN
     assert (out / "config.json").read_text() == CONFIG
-    assert (out / "plan.yaml").read_text() == Path(plan).read_text()
+    assert (out / "plan.yaml").read_text() == Path(saved).read_text()
 
 
-@pytest.mark.parametrize(
-    ("launcher", "files"),
-    [
-        ("torchrun", set()),
-        ("slurm", {"launch.sbatch"}),
-        ("kubernetes", {"trainjob.yaml"}),
-        ("skypilot", {"task.yaml"}),
-    ],
-)
+FILES = {
+    "torchrun": set(),
+    "slurm": {"launch.sbatch"},
+    "kubernetes": {"trainjob.yaml"},
+    "skypilot": {"task.yaml"},
+}
+
+
+@pytest.mark.parametrize("launcher", FILES)
 def test_every_launcher_writes_its_files_and_says_how_to_start(
-    saved: str, tmp_path: Path, launcher: str, files: set[str]
+    saved: str, tmp_path: Path, launcher: str
 ) -> None:
-    out = tmp_path / "out"
+    out, files = tmp_path / "out", FILES[launcher]
     run = planner("emit", saved, "--to", "fake", "--out", str(out), "--launcher", launcher)
     assert run.code == 0
     assert names(out) == WRITTEN | files

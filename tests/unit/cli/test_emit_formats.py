@@ -31,14 +31,9 @@ def saved(tmp_path: Path) -> Any:
 
 
 def bash(script: Path, folder: Path, environment: dict[str, str]) -> Any:
-    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    given = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **environment}
     return subprocess.run(
-        ["bash", str(script)],
-        env={"PATH": path, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        ["bash", str(script)], env=given, capture_output=True, text=True, timeout=60, check=False
     )
 
 

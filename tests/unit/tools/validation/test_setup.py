@@ -42,15 +42,12 @@ def test_graphs_as_stated_are_a_trait_with_a_note(mixture: Record) -> None:
     assert not any("CUDA graphs" in note for note in plain.notes)
 
 
-@pytest.mark.parametrize(("dispatcher", "deduplicates"), [("flex", True), ("alltoall", False)])
 @pytest.mark.parametrize("profile", ["current", "bridge"])
-def test_a_stated_dispatcher_overrides_the_profile_s(
-    mixture: Record, dispatcher: str, deduplicates: bool, profile: str
-) -> None:
-    assert mixture.software
+def test_a_stated_dispatcher_overrides_the_profile_s(mixture: Record, profile: str) -> None:
     software = mixture.software.model_copy(update={"profile": profile})
-    record = stating(mixture, dispatcher=dispatcher).model_copy(update={"software": software})
-    assert to_setup(record).traits.kernels.deduplicated_dispatch is deduplicates
+    for dispatcher, deduplicates in (("flex", True), ("alltoall", False)):
+        record = stating(mixture, dispatcher=dispatcher).model_copy(update={"software": software})
+        assert to_setup(record).traits.kernels.deduplicated_dispatch is deduplicates
 
 
 @pytest.mark.parametrize(
@@ -178,8 +175,6 @@ def test_runs_that_cannot_be_estimated_are_skipped_by_name(
 def test_a_projection_that_the_model_lacks_is_named(tuned: dict[str, Record]) -> None:
     record = tuned["fms-main-mistral-7b-lora-none-b4-1xa100"]
     model = record.model.model_copy(update={"gated_mlp": False})
-    changed = record.model_copy(
-        update={"model": model, "lora": lora(target_modules=("gate_proj", "up_proj"))}
-    )
+    gate = {"model": model, "lora": lora(target_modules=("gate_proj", "up_proj"))}
     with pytest.raises(CannotEstimateError, match="has no gate; allowed are"):
-        to_run(changed)
+        to_run(record.model_copy(update=gate))
