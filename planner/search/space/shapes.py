@@ -81,9 +81,10 @@ def shape_bounds(
 ) -> ShapeBounds:
     """Bound every shape; ``states`` holds the values that states may still take."""
     layers = layers or LayerTable(context=context)
-    # All layers at once: the table is priced as a whole whenever it grows.
-    layers.costs(as_strategies(context, shapes))
     rows = len(shapes["tp"])
+    # All layers at once: the table is priced as a whole whenever it grows.
+    if rows:
+        layers.costs(as_strategies(context, shapes))
     lower, weight, dense, expert, kept = (np.zeros(rows) for _ in range(5))
     num_at_once = 2**17
     for start in range(0, rows, num_at_once):
