@@ -5,7 +5,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from planner.formats.format import (
@@ -40,6 +42,15 @@ class Example:
 def rule_names(name: str) -> list[str]:
     """Rules that have a folder of examples."""
     return sorted(folder.name for folder in (FORMATS / name).iterdir())
+
+
+def judged(form: Format) -> list[Any]:
+    """Every example by rule and kind, and whether the framework's own start refuses it."""
+    return [
+        pytest.param(rule.name, kind, kind == "refused" and rule.enforced, id=f"{rule.name}-{kind}")
+        for rule in form.rules
+        for kind in ("accepted", "refused")
+    ]
 
 
 def load_example(form: Format, rule: str, kind: str) -> Example:

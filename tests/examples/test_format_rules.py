@@ -1,12 +1,16 @@
-"""Every rule of every format has a file that breaks it alone and one that breaks none."""
+"""Every rule of every format has a file that breaks it alone and one that breaks none.
+
+Each is taken for a file of its own format, and of no other.
+"""
 
 import re
+from pathlib import Path
 
 import pytest
-from rule_examples import load_example, rule_names
+from rule_examples import FORMATS, load_example, rule_names
 
-from planner.formats.format import DECISIONS, Format, FormatRule
-from planner.formats.registry import format_names, load_format
+from planner.formats.format import DECISIONS, Format, FormatRule, read_source
+from planner.formats.registry import format_names, load_format, recognised
 
 RULES = [
     pytest.param(load_format(name), rule, id=f"{name}-{rule.name}")
@@ -36,20 +40,31 @@ def test_the_accepted_file_breaks_no_rule(form: Format, rule: FormatRule) -> Non
 
 
 @pytest.mark.parametrize(("form", "rule"), RULES)
-def test_a_breach_names_a_key_and_says_what_is_wrong(form: Format, rule: FormatRule) -> None:
+def test_a_breach_says_what_is_wrong_where_the_file_names_its_key(
+    form: Format, rule: FormatRule
+) -> None:
     assert rule.source
-    for broken in load_example(form, rule.name, "refused").broken_by(rule):
-        assert broken.key
-        assert len(broken.message) > 10
-        assert broken.message.isprintable()
-
-
-@pytest.mark.parametrize(("form", "rule"), RULES)
-def test_a_breach_has_the_line_where_the_file_names_its_key(form: Format, rule: FormatRule) -> None:
     example = load_example(form, rule.name, "refused")
     lines = example.path.read_text(encoding="utf-8").splitlines()
     for broken in example.broken_by(rule):
+        assert len(broken.message) > 10
+        assert broken.message.isprintable()
+        assert broken.key
         line = example.reading.line_of(broken.key)
         name = re.compile(rf"(?<![\w-]){re.escape(broken.key.rpartition('.')[2])}(?![\w-])")
         named = [at for at, text in enumerate(lines, 1) if name.search(text.partition("#")[0])]
         assert line in named if named else line == 0
+
+
+FILES = sorted(
+    path
+    for word in ("accepted", "refused")
+    for path in FORMATS.glob(f"*/*/{word}*")
+    if path.is_file()
+)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FORMATS)))
+def test_an_example_is_recognised_as_its_format_only(path: Path) -> None:
+    found = [each.name for each in recognised(read_source(path))]
+    assert found == [path.relative_to(FORMATS).parts[0]]

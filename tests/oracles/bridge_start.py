@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 from megatron_model import prepare
 from megatron_start import FusedAdam, count_decoders, set_machine, zero_stage
-from starts import Starts, serve
+from starts import serve_starts
 
 BRIDGE = Path(__file__).resolve().parents[2] / ".oracles" / "bridge"
 PRETENDED = (
@@ -49,12 +49,6 @@ class RecipeStart:
     num_gpus: int
     environment: dict[str, str] = field(default_factory=dict)
     generation: str = "hopper"
-
-
-class BridgeStarts(Starts):
-    """A running process of Bridge's code."""
-
-    program = __file__
 
 
 class Anything(ABCMeta):
@@ -225,4 +219,4 @@ def found(config: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(RecipeStart, stages, import_bridge)
+    serve_starts(RecipeStart, stages, import_bridge)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from megatron_start import MegatronStarts
+from starts import Starts, running
 
 HERE = Path(__file__).resolve().parent
 ORACLES = HERE.parents[1] / ".oracles"
@@ -82,9 +82,7 @@ def megatron_path() -> Path:
 
 
 @pytest.fixture(scope="session")
-def megatron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MegatronStarts]:
+def megatron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starts]:
     """One process of Megatron-LM's code, which files share: its import takes as long as a file."""
-    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
-        starts = MegatronStarts(MEGATRON, log)
+    with running("megatron_start.py", tmp_path_factory.mktemp("megatron"), MEGATRON) as starts:
         yield starts
-        starts.close()

@@ -17,16 +17,15 @@ What differs from training on a GPU:
 
 import dataclasses
 import gc
-import json
-import sys
-import traceback
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from starts import serve
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.common_utils import get_untyped_storages
@@ -374,6 +373,7 @@ def answer(case: Any, build: Builder) -> dict[str, Any]:
     }
 
 
+@cache
 def builders() -> dict[str, Builder]:
     """The builder of each framework's model inside a fake process group of 8 ranks."""
     stub_kernels()
@@ -402,20 +402,8 @@ def builders() -> dict[str, Builder]:
     }
 
 
-def main() -> None:
-    """Answer the cases on standard input."""
-    replies, sys.stdout = sys.stdout, sys.stderr
-    build = builders()
-    for line in sys.stdin:
-        case = types.SimpleNamespace(**json.loads(line))
-        try:
-            found = answer(case, build[case.framework])
-        except Exception:
-            found = {"error": traceback.format_exc()}
-        replies.write(json.dumps(found) + "\n")
-        replies.flush()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    serve(
+        lambda given: answer(types.SimpleNamespace(**given), builders()[given["framework"]]),
+        builders,
+    )

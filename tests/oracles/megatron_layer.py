@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-import typing
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,23 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import saved_tensors as sizes
 import torch
-from megatron_model import replace_triton_modules
+from megatron_model import prepare as prepare_import
+from megatron_model import process_groups
 from saved_tensors import (
-    EXPERT_FFN,
-    FFN,
-    HEAD_DIM,
-    HIDDEN,
-    KV_RANK,
-    MICRO_BATCH,
-    NUM_EXPERTS,
-    NUM_HEADS,
-    NUM_KV_HEADS,
-    QUERY_RANK,
-    RANK,
-    ROPE_DIM,
-    SEQ_LEN,
-    TOP_K,
     SavedStorage,
     answer,
     cuda_dropout,
@@ -68,13 +55,7 @@ class LayerCase:
 
 def prepare(megatron: Path) -> None:
     """Make Megatron-Core importable and runnable on a CPU."""
-    import typing_extensions
-
-    if not hasattr(typing, "override"):
-        typing.override = typing_extensions.override  # type: ignore[attr-defined]
-    replace_triton_modules(megatron)
-    sys.path.insert(0, str(megatron))
-    torch.cuda.Stream = type("Stream", (), {"__init__": lambda *_, **__: None})  # type: ignore
+    prepare_import(megatron)
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
     random_states()
 
@@ -126,31 +107,16 @@ class FlashCore(torch.nn.Module):
         return output.permute(2, 0, 1, 3).flatten(2)
 
 
-@contextmanager
-def process_groups(tp: int) -> Iterator[None]:
-    import torch.distributed as dist
-    from megatron.core import parallel_state
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", rank=0, world_size=tp, store=FakeStore())
-    parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=tp, create_gloo_process_groups=False
-    )
-    yield
-    parallel_state.destroy_model_parallel()
-    dist.destroy_process_group()
-
-
 def config_of(case: LayerCase) -> Any:
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
     fields: dict[str, Any] = {
         "num_layers": 1,
-        "hidden_size": HIDDEN,
-        "ffn_hidden_size": FFN,
-        "num_attention_heads": NUM_HEADS,
-        "kv_channels": HEAD_DIM,
-        "num_query_groups": NUM_KV_HEADS if case.gated else NUM_HEADS,
+        "hidden_size": sizes.HIDDEN,
+        "ffn_hidden_size": sizes.FFN,
+        "num_attention_heads": sizes.NUM_HEADS,
+        "kv_channels": sizes.HEAD_DIM,
+        "num_query_groups": sizes.NUM_KV_HEADS if case.gated else sizes.NUM_HEADS,
         "tensor_model_parallel_size": case.tp,
         "sequence_parallel": case.sequence_parallel,
         "hidden_dropout": case.dropout,
@@ -170,22 +136,22 @@ def config_of(case: LayerCase) -> Any:
     }
     if case.experts:
         fields |= {
-            "num_moe_experts": NUM_EXPERTS,
-            "moe_router_topk": TOP_K,
-            "moe_ffn_hidden_size": EXPERT_FFN,
+            "num_moe_experts": sizes.NUM_EXPERTS,
+            "moe_router_topk": sizes.TOP_K,
+            "moe_ffn_hidden_size": sizes.EXPERT_FFN,
             "moe_token_dispatcher_type": "allgather",
         }
     if not case.latent:
         return TransformerConfig(**fields)
     fields |= {
         "multi_latent_attention": True,
-        "q_lora_rank": QUERY_RANK,
-        "kv_lora_rank": KV_RANK,
-        "qk_head_dim": HEAD_DIM - ROPE_DIM,
-        "qk_pos_emb_head_dim": ROPE_DIM,
-        "v_head_dim": HEAD_DIM,
+        "q_lora_rank": sizes.QUERY_RANK,
+        "kv_lora_rank": sizes.KV_RANK,
+        "qk_head_dim": sizes.HEAD_DIM - sizes.ROPE_DIM,
+        "qk_pos_emb_head_dim": sizes.ROPE_DIM,
+        "v_head_dim": sizes.HEAD_DIM,
         "rope_type": "rope",
-        "num_query_groups": NUM_HEADS,
+        "num_query_groups": sizes.NUM_HEADS,
         "qk_layernorm": True,
     }
     return MLATransformerConfig(**fields)
@@ -211,7 +177,7 @@ def build(case: LayerCase) -> torch.nn.Module:
     if case.adapters:
         from bridge_start import adapter_class
 
-        layer = adapter_class()(dim=RANK, target_modules=list(case.adapters))(layer)
+        layer = adapter_class()(dim=sizes.RANK, target_modules=list(case.adapters))(layer)
     return randomise(layer)
 
 
@@ -233,12 +199,12 @@ def merged_experts(storages: list[SavedStorage]) -> list[SavedStorage]:
 
 
 def saved_by_layer(case: LayerCase) -> list[SavedStorage]:
-    with process_groups(case.tp):
+    with process_groups(case.tp, tensor_model_parallel_size=case.tp):
         layer = build(case)
         shards = case.tp if case.sequence_parallel else 1
-        x = hidden_states(SEQ_LEN // shards, MICRO_BATCH, HIDDEN)
-        mask = torch.ones(1, 1, SEQ_LEN, SEQ_LEN, dtype=torch.bool).triu(1)
-        angles = torch.randn(SEQ_LEN, 1, 1, HEAD_DIM)
+        x = hidden_states(sizes.SEQ_LEN // shards, sizes.MICRO_BATCH, sizes.HIDDEN)
+        mask = torch.ones(1, 1, sizes.SEQ_LEN, sizes.SEQ_LEN, dtype=torch.bool).triu(1)
+        angles = torch.randn(sizes.SEQ_LEN, 1, 1, sizes.HEAD_DIM)
         rotary = angles if case.gated and not case.latent else None
         with cuda_dropout(), cuda_rms_norm():
             storages = record(

@@ -12,20 +12,17 @@ of Transformer Engine's. The two place the same parameters on a rank but for one
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import sys
-import traceback
 import types
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from starts import Starts
+from starts import serve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,33 +51,18 @@ class RankCase:
     """Fields of Megatron-Bridge's LoRA; what it trains alone is counted then."""
 
     @property
-    def world_size(self) -> int:
-        return self.tp * self.ep * self.pp
+    def degrees(self) -> dict[str, int | None]:
+        return {
+            "tensor_model_parallel_size": self.tp,
+            "pipeline_model_parallel_size": self.pp,
+            "virtual_pipeline_model_parallel_size": self.vpp if self.vpp > 1 else None,
+            "expert_model_parallel_size": self.ep,
+        }
 
     @property
     def rank(self) -> int:
         """Position in Megatron's order of axes: tp fastest, then ep (inside dp), then pp."""
         return (self.stage * self.ep + self.expert_rank) * self.tp + self.tensor_rank
-
-
-class MegatronRanks(Starts):
-    """A running counter; ask it with :meth:`count`."""
-
-    program = __file__
-
-    def __init__(self, megatron: Path, log: IO[str]) -> None:
-        super().__init__(megatron, log)
-        self._answers: dict[str, dict[str, int]] = {}
-
-    def count(self, case: RankCase) -> dict[str, int]:
-        """Parameters on the rank by tensor, names without layer and expert numbers."""
-        question = json.dumps(asdict(case))
-        if question not in self._answers:
-            answer = self.ask(question)
-            if "error" in answer:
-                raise RuntimeError(answer["error"])
-            self._answers[question] = answer["parameters"]
-        return self._answers[question]
 
 
 def replace_triton_modules(megatron: Path) -> None:
@@ -115,22 +97,16 @@ def prepare(megatron: Path) -> None:
 
 
 @contextmanager
-def process_groups(case: RankCase) -> Iterator[None]:
-    """Megatron's parallel state on a fake world in which this process is the rank asked for."""
+def process_groups(world_size: int, rank: int = 0, **degrees: Any) -> Iterator[Any]:
+    """Megatron's parallel state on a fake world in which this process is one rank."""
     import torch.distributed as dist
     from megatron.core import parallel_state
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group("fake", rank=case.rank, world_size=case.world_size, store=FakeStore())
+    dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
     try:
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=case.tp,
-            pipeline_model_parallel_size=case.pp,
-            virtual_pipeline_model_parallel_size=case.vpp if case.vpp > 1 else None,
-            expert_model_parallel_size=case.ep,
-            create_gloo_process_groups=False,
-        )
-        yield
+        parallel_state.initialize_model_parallel(**degrees, create_gloo_process_groups=False)
+        yield parallel_state
     finally:
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
@@ -153,10 +129,7 @@ def transformer_config(case: RankCase) -> Any:
     kind = MLATransformerConfig if case.latent_attention else TransformerConfig
     return kind(
         **case.config,
-        tensor_model_parallel_size=case.tp,
-        pipeline_model_parallel_size=case.pp,
-        virtual_pipeline_model_parallel_size=case.vpp if case.vpp > 1 else None,
-        expert_model_parallel_size=case.ep,
+        **case.degrees,
         pipeline_model_parallel_layout=pipeline_layout(case.chunks, case.mtp_layers),
         mtp_num_layers=case.mtp_layers or None,
         pipeline_dtype=torch.bfloat16,
@@ -273,7 +246,7 @@ def counted_tensors(model: Any) -> Iterator[tuple[str, Any]]:
 def parameters(case: RankCase) -> dict[str, int]:
     """Parameters of all chunks of the rank by tensor name, layers and experts added up."""
     totals: dict[str, int] = {}
-    with process_groups(case):
+    with process_groups(case.tp * case.ep * case.pp, case.rank, **case.degrees):
         config = transformer_config(case)
         for chunk in range(case.vpp):
             model = build_chunk(case, config, chunk if case.vpp > 1 else None)
@@ -287,18 +260,5 @@ def parameters(case: RankCase) -> dict[str, int]:
     return totals
 
 
-def serve(megatron: Path) -> None:
-    answers, sys.stdout = sys.stdout, sys.stderr
-    prepare(megatron)
-    for line in sys.stdin:
-        try:
-            answer: dict[str, Any] = {"parameters": parameters(RankCase(**json.loads(line)))}
-        except Exception:
-            answer = {"error": traceback.format_exc()}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(lambda given: parameters(RankCase(**given)), lambda: prepare(Path(sys.argv[1])))

@@ -21,7 +21,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from starts import Case, Starts, serve
+from megatron_model import (
+    counted_tensors,
+    engine_stand_ins,
+    prepare,
+    process_groups,
+    use_engine_stand_ins,
+)
+from starts import Case, serve_starts
 
 GENERATIONS = {"ampere": (8, 0), "hopper": (9, 0), "blackwell": (10, 0)}
 MODULES = (
@@ -42,12 +49,6 @@ class Start:
     generation: str = "hopper"
     counts: bool = False
     """Build the model on the meta device, and say its parameters and what its layers do."""
-
-
-class MegatronStarts(Starts):
-    """A running process of Megatron's code."""
-
-    program = __file__
 
 
 class FusedAdam:
@@ -148,33 +149,19 @@ def run_schedule(config: Any, micro_batches: int, args: Any) -> None:
         torch.zeros = zeros
 
 
-@contextmanager
-def process_groups(args: Any) -> Iterator[Any]:
-    import torch.distributed as dist
-    from megatron.core import parallel_state
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    dist.init_process_group("fake", rank=0, world_size=args.world_size, store=FakeStore())
-    try:
-        order = "tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp"
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=args.tensor_model_parallel_size,
-            pipeline_model_parallel_size=args.pipeline_model_parallel_size,
-            virtual_pipeline_model_parallel_size=args.virtual_pipeline_model_parallel_size,
-            context_parallel_size=args.context_parallel_size,
-            hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
-            expert_model_parallel_size=args.expert_model_parallel_size,
-            expert_tensor_parallel_size=args.expert_tensor_parallel_size,
-            num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
-            gtp_remat_size=args.gtp_weight_remat_size,
-            expert_gtp_remat_size=args.expert_gtp_weight_remat_size,
-            order=order,
-            create_gloo_process_groups=False,
-        )
-        yield parallel_state
-    finally:
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
+def degrees_of(args: Any) -> dict[str, Any]:
+    names = (
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
+        *("virtual_pipeline_model_parallel_size", "hierarchical_context_parallel_sizes"),
+        *("expert_model_parallel_size", "expert_tensor_parallel_size"),
+        "num_distributed_optimizer_instances",
+    )
+    return {
+        **{name: getattr(args, name) for name in names},
+        "gtp_remat_size": args.gtp_weight_remat_size,
+        "expert_gtp_remat_size": args.expert_gtp_weight_remat_size,
+        "order": "tp-cp-ep-pp-dp" if args.use_tp_pp_dp_mapping else "tp-cp-ep-dp-pp",
+    }
 
 
 def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) -> None:
@@ -207,7 +194,7 @@ def stages(case: Start, report: dict[str, Any], enter: Callable[[str], None]) ->
     )
     micro_batches = calculator.get_num_microbatches()
     enter("process_groups")
-    with process_groups(args) as groups:
+    with process_groups(args.world_size, **degrees_of(args)) as groups:
         report.update(
             dp=groups.get_data_parallel_world_size(),
             tp=groups.get_tensor_model_parallel_world_size(),
@@ -250,7 +237,6 @@ def model_of(args: Any, config: Any) -> dict[str, Any]:
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.hybrid.hybrid_model import HybridModel
     from megatron.core.tensor_parallel import get_cuda_rng_tracker
-    from megatron_model import counted_tensors
 
     get_cuda_rng_tracker().fork = lambda *_: nullcontext()
 
@@ -287,7 +273,6 @@ def gpt_layers(args: Any, config: Any) -> Any:
         get_linear_attention_pattern,
     )
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
-    from megatron_model import use_engine_stand_ins
 
     linear = get_linear_attention_pattern(config)
     config.experimental_attention_variant = None  # asked for Transformer Engine's classes
@@ -339,7 +324,6 @@ def hybrid_layers(config: Any) -> Any:
     from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
     from megatron.core.transformer.moe import moe_layer
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
-    from megatron_model import engine_stand_ins
 
     class GatedNorm(torch.nn.Module):
         def __init__(self, size: int, **_: Any) -> None:
@@ -419,12 +403,10 @@ def remember_docstrings() -> None:
 
 
 def import_megatron(megatron: Path) -> None:
-    from megatron_model import prepare
-
     prepare(megatron)
     pretend_transformer_engine()
     remember_docstrings()
 
 
 if __name__ == "__main__":
-    serve(Start, stages, import_megatron)
+    serve_starts(Start, stages, import_megatron)

@@ -11,39 +11,26 @@ import sys
 import warnings
 from typing import Any
 
+import saved_tensors as sizes
 import torch
 from peft import LoraConfig, get_peft_model
-from saved_tensors import (
-    EXPERT_FFN,
-    FFN,
-    HEAD_DIM,
-    HIDDEN,
-    MICRO_BATCH,
-    NUM_EXPERTS,
-    NUM_HEADS,
-    NUM_KV_HEADS,
-    SEQ_LEN,
-    TOP_K,
-    VOCAB,
-)
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 
 def plain(*, is_mixture: bool) -> Any:
     """A model of one layer."""
     shape: dict[str, Any] = {
-        "hidden_size": HIDDEN,
+        **sizes.HF_SHAPE,
         "num_hidden_layers": 1,
-        "num_attention_heads": NUM_HEADS,
-        "num_key_value_heads": NUM_KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "vocab_size": VOCAB,
+        "head_dim": sizes.HEAD_DIM,
+        "vocab_size": sizes.VOCAB,
         "attn_implementation": "sdpa",
     }
     if not is_mixture:
-        return LlamaForCausalLM(LlamaConfig(**shape, intermediate_size=FFN))
-    experts = {"num_local_experts": NUM_EXPERTS, "num_experts_per_tok": TOP_K}
-    return MixtralForCausalLM(MixtralConfig(**shape, **experts, intermediate_size=EXPERT_FFN))
+        return LlamaForCausalLM(LlamaConfig(**shape))
+    experts = {"num_local_experts": sizes.NUM_EXPERTS, "num_experts_per_tok": sizes.TOP_K}
+    experts["intermediate_size"] = sizes.EXPERT_FFN
+    return MixtralForCausalLM(MixtralConfig(**shape | experts))
 
 
 def adapted(targets: str, rank: int, *, is_mixture: bool) -> Any:
@@ -56,8 +43,10 @@ def adapted(targets: str, rank: int, *, is_mixture: bool) -> Any:
 def kept(model: Any) -> list[tuple[int, int]]:
     """Elements and bytes per element of every storage kept, one per tensor of the tokens."""
     base = model.base_model.model.model
-    x = torch.randn(MICRO_BATCH, SEQ_LEN, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
-    rotary = base.rotary_emb(x, torch.arange(SEQ_LEN)[None])
+    x = torch.randn(
+        sizes.MICRO_BATCH, sizes.SEQ_LEN, sizes.HIDDEN, dtype=torch.bfloat16, requires_grad=True
+    )
+    rotary = base.rotary_emb(x, torch.arange(sizes.SEQ_LEN)[None])
     found: dict[int, torch.Tensor] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -71,10 +60,10 @@ def kept(model: Any) -> list[tuple[int, int]]:
         base.layers[0](x, position_embeddings=rotary)
     left_out = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *rotary)}
     tensors = [each for at, each in found.items() if at not in left_out]
-    sizes = [(each.untyped_storage().nbytes(), each.element_size(), each) for each in tensors]
+    measured = [(each.untyped_storage().nbytes(), each.element_size(), each) for each in tensors]
     return [
         (num_bytes // size, size)
-        for num_bytes, size, each in sizes
+        for num_bytes, size, each in measured
         if each.shape[-1] > 1 and type(each.grad_fn).__name__ != "TBackward0"
     ]
     # without statistics of norms, and 16-bit copies of the adapters, which count as weights

@@ -6,7 +6,6 @@ fixed, a profile of the framework that trains, and ``--set`` for what the traini
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from starts import free_port
+from starts import free_port, of_ranks, run_worker
 
 import planner
 from planner.answers.base import Plan
@@ -271,31 +270,8 @@ def train(
     }
     content = {"sizes": sizes, "runs": runs, "port": free_port()}
     (folder / "cases.json").write_text(json.dumps(content))
-    rendezvous = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    log = folder / "log.txt"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, str(WORKER), str(folder)],
-            env=os.environ | rendezvous,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        code = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    if code:
-        raise RuntimeError(log.read_text()[-3000:])
-    return {
-        name: [
-            json.loads((folder / f"{names[name]}.{rank}.json").read_text())
-            for rank in range(case.ranks)
-        ]
-        for name, case in cases.items()
-    }
+    run_worker([sys.executable, str(WORKER), str(folder)], folder, {}, limit_s)
+    return {name: of_ranks(folder, case.ranks, f"{names[name]}.") for name, case in cases.items()}
 
 
 def measured(case: Case, ranks: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> Figures:

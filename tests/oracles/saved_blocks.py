@@ -6,29 +6,14 @@ Run as a program with the library's name, it prints one JSON line.
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import saved_tensors as sizes
 import torch
 from saved_tensors import (
-    EXPERT_FFN,
-    FFN,
-    HEAD_DIM,
-    HIDDEN,
-    KV_RANK,
-    MICRO_BATCH,
-    NUM_EXPERTS,
-    NUM_HEADS,
-    NUM_KV_HEADS,
-    QUERY_RANK,
-    ROPE_DIM,
-    SEQ_LEN,
-    TITAN,
-    TOP_K,
-    VOCAB,
     SavedStorage,
     answer,
     cuda_dropout,
@@ -39,24 +24,18 @@ from saved_tensors import (
     randomise,
     record,
 )
-
-HF_SHAPE = {
-    "hidden_size": HIDDEN,
-    "intermediate_size": FFN,
-    "num_attention_heads": NUM_HEADS,
-    "num_key_value_heads": NUM_KV_HEADS,
-}
+from torchtitan_start import stub_kernels
 
 
 def causal_mask() -> torch.Tensor:
-    return torch.full((1, 1, SEQ_LEN, SEQ_LEN), -1e4, dtype=torch.bfloat16).triu(1)
+    return torch.full((1, 1, sizes.SEQ_LEN, sizes.SEQ_LEN), -1e4, dtype=torch.bfloat16).triu(1)
 
 
 def hf_rotary_block(config: Any, layer_type: Any, rotary_type: Any) -> list[SavedStorage]:
     """A decoder layer of transformers that takes rotary embeddings."""
     layer = randomise(layer_type(config, 0))
-    x = hidden_states(MICRO_BATCH, SEQ_LEN, HIDDEN)
-    positions = torch.arange(SEQ_LEN)[None]
+    x = hidden_states(sizes.MICRO_BATCH, sizes.SEQ_LEN, sizes.HIDDEN)
+    positions = torch.arange(sizes.SEQ_LEN)[None]
     rotary = rotary_type(config)(x, positions)
     mask = causal_mask() if config._attn_implementation == "eager" else None
 
@@ -71,8 +50,8 @@ def hf_llama(attention: str) -> list[SavedStorage]:
     from transformers.models.llama import modeling_llama as llama
 
     config = llama.LlamaConfig(
-        **HF_SHAPE,
-        head_dim=HEAD_DIM,
+        **sizes.HF_SHAPE,
+        head_dim=sizes.HEAD_DIM,
         attn_implementation=attention,
     )
     return hf_rotary_block(config, llama.LlamaDecoderLayer, llama.LlamaRotaryEmbedding)
@@ -82,10 +61,10 @@ def hf_mixtral() -> list[SavedStorage]:
     from transformers.models.mixtral import modeling_mixtral as mixtral
 
     config = mixtral.MixtralConfig(
-        **HF_SHAPE | {"intermediate_size": EXPERT_FFN},
-        head_dim=HEAD_DIM,
-        num_local_experts=NUM_EXPERTS,
-        num_experts_per_tok=TOP_K,
+        **sizes.HF_SHAPE | {"intermediate_size": sizes.EXPERT_FFN},
+        head_dim=sizes.HEAD_DIM,
+        num_local_experts=sizes.NUM_EXPERTS,
+        num_experts_per_tok=sizes.TOP_K,
         attn_implementation="sdpa",
         experts_implementation="grouped_mm",
     )
@@ -96,7 +75,7 @@ def hf_starcoder2() -> list[SavedStorage]:
     from transformers.models.starcoder2 import modeling_starcoder2 as starcoder2
 
     config = starcoder2.Starcoder2Config(
-        **HF_SHAPE,
+        **sizes.HF_SHAPE,
         attention_dropout=0.0,
         residual_dropout=0.0,
         embedding_dropout=0.0,
@@ -110,15 +89,15 @@ def hf_gpt2(attention: str, *, dropout: float) -> list[SavedStorage]:
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block, GPT2Config
 
     config = GPT2Config(
-        n_embd=HIDDEN,
-        n_inner=FFN,
-        n_head=NUM_HEADS,
+        n_embd=sizes.HIDDEN,
+        n_inner=sizes.FFN,
+        n_head=sizes.NUM_HEADS,
         resid_pdrop=dropout,
         attn_pdrop=dropout,
         attn_implementation=attention,
     )
     layer = randomise(GPT2Block(config, 0))
-    x = hidden_states(MICRO_BATCH, SEQ_LEN, HIDDEN)
+    x = hidden_states(sizes.MICRO_BATCH, sizes.SEQ_LEN, sizes.HIDDEN)
     mask = causal_mask() if attention == "eager" else None
     excluded = () if mask is None else (mask,)
     with cuda_dropout():
@@ -130,20 +109,7 @@ def hf_gpt2(attention: str, *, dropout: float) -> list[SavedStorage]:
 def hf_loss() -> float:
     from transformers.loss.loss_utils import ForCausalLMLoss
 
-    return peak_bytes_per_logit(lambda logits, labels: ForCausalLMLoss(logits, labels, VOCAB))
-
-
-def import_torchtitan() -> None:
-    """Make torchtitan importable without Triton, which one of its modules needs unguarded."""
-
-    class Kernels(types.ModuleType):
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return None
-
-    name = "torchtitan.distributed.minimal_async_ep.kernels"
-    sys.modules[name] = Kernels(name)
+    return peak_bytes_per_logit(lambda logits, labels: ForCausalLMLoss(logits, labels, sizes.VOCAB))
 
 
 def titan_model(kind: str = "fused") -> Any:
@@ -154,9 +120,9 @@ def titan_model(kind: str = "fused") -> Any:
     from torchtitan.models.deepseek_v3 import sharding as deepseek_sharding
     from torchtitan.models.qwen3 import sharding
 
-    given = {"dim": HIDDEN, "n_layers": 1, "n_heads": NUM_HEADS, "attn_backend": "flex"}
-    positions = {"max_seq_len": SEQ_LEN, "theta": 1e4}
-    mixture = {"moe_hidden_dim": EXPERT_FFN, "num_experts": NUM_EXPERTS}
+    given = {"dim": sizes.HIDDEN, "n_layers": 1, "n_heads": sizes.NUM_HEADS, "attn_backend": "flex"}
+    positions = {"max_seq_len": sizes.SEQ_LEN, "theta": 1e4}
+    mixture = {"moe_hidden_dim": sizes.EXPERT_FFN, "num_experts": sizes.NUM_EXPERTS}
     mixture["moe_comm_backend"] = "standard"
     if kind.startswith("latent"):
         cls, shard = deepseek_v3.DeepSeekV3Model, deepseek_sharding.set_deepseek_v3_sharding_config
@@ -164,36 +130,40 @@ def titan_model(kind: str = "fused") -> Any:
             **given,
             **mixture,
             n_dense_layers=int("mixture" not in kind),
-            q_lora_rank=QUERY_RANK if "query" in kind else 0,
-            kv_lora_rank=KV_RANK,
-            qk_nope_head_dim=HEAD_DIM - ROPE_DIM,
-            qk_rope_head_dim=ROPE_DIM,
-            v_head_dim=HEAD_DIM,
+            q_lora_rank=sizes.QUERY_RANK if "query" in kind else 0,
+            kv_lora_rank=sizes.KV_RANK,
+            qk_nope_head_dim=sizes.HEAD_DIM - sizes.ROPE_DIM,
+            qk_rope_head_dim=sizes.ROPE_DIM,
+            v_head_dim=sizes.HEAD_DIM,
             mscale=1.0,
-            dense_hidden_dim=FFN,
+            dense_hidden_dim=sizes.FFN,
             num_shared_experts=2,
-            router_top_k=TOP_K,
+            router_top_k=sizes.TOP_K,
             router_score_func="softmax",
             router_route_norm=True,
             non_blocking_capacity_factor=None,
-            rope=ComplexRoPE.Config(dim=ROPE_DIM, **positions),
+            rope=ComplexRoPE.Config(dim=sizes.ROPE_DIM, **positions),
         )
     else:
         cls, shard = qwen3.Qwen3Model, sharding.set_qwen3_sharding_config
-        given |= {"n_kv_heads": NUM_KV_HEADS, "head_dim": HEAD_DIM, "fuse_qkv": kind != "separate"}
-        given["rope"] = CosSinRoPE.Config(dim=HEAD_DIM, **positions)
+        given |= {
+            "n_kv_heads": sizes.NUM_KV_HEADS,
+            "head_dim": sizes.HEAD_DIM,
+            "fuse_qkv": kind != "separate",
+        }
+        given["rope"] = CosSinRoPE.Config(dim=sizes.HEAD_DIM, **positions)
         if kind == "mixture":
-            (layer,) = qwen3._build_qwen3_moe_layers(**given, **mixture, top_k=TOP_K)
+            (layer,) = qwen3._build_qwen3_moe_layers(**given, **mixture, top_k=sizes.TOP_K)
         else:
-            (layer,) = qwen3._build_qwen3_layers(**given, hidden_dim=FFN)
+            (layer,) = qwen3._build_qwen3_layers(**given, hidden_dim=sizes.FFN)
         layer.attention.qk_norm = layer.attention.qk_norm if kind == "normed" else None
     layer.attention.inner_attention = ScaledDotProductAttention.Config()
     config = cls.Config(
-        dim=HIDDEN,
-        vocab_size=VOCAB,
-        tok_embeddings=Embedding.Config(num_embeddings=VOCAB, embedding_dim=HIDDEN),
-        norm=RMSNorm.Config(normalized_shape=HIDDEN),
-        lm_head=Linear.Config(in_features=HIDDEN, out_features=VOCAB),
+        dim=sizes.HIDDEN,
+        vocab_size=sizes.VOCAB,
+        tok_embeddings=Embedding.Config(num_embeddings=sizes.VOCAB, embedding_dim=sizes.HIDDEN),
+        norm=RMSNorm.Config(normalized_shape=sizes.HIDDEN),
+        lm_head=Linear.Config(in_features=sizes.HIDDEN, out_features=sizes.VOCAB),
         layers=[layer],
     )
     shard(config, enable_sp=True, enable_ep=False)
@@ -213,8 +183,8 @@ def tensor_parallel_mesh(tp: int, backend: str = "spmd_types") -> Iterator[Any]:
 
     dims.device_type = "cpu"
     dist.init_process_group("fake", rank=0, world_size=tp, store=FakeStore())
-    sizes = dict.fromkeys(("dp_replicate", "dp_shard", "cp", "pp", "ep"), 1)
-    parallel = dims.ParallelDims(**sizes, tp=tp, world_size=tp, spmd_backend=backend)
+    others = dict.fromkeys(("dp_replicate", "dp_shard", "cp", "pp", "ep"), 1)
+    parallel = dims.ParallelDims(**others, tp=tp, world_size=tp, spmd_backend=backend)
     parallel.build_mesh()
     with get_spmd_context(parallel_dims=parallel)():
         yield parallel
@@ -242,7 +212,7 @@ def titan_block(kind: str, way: str, policy: str) -> list[SavedStorage]:
     backend = "partial_dtensor" if takes_dtensors else "spmd_types"
     model = titan_model(kind)
     run = block = model.layers["0"]
-    x = hidden_states(MICRO_BATCH, SEQ_LEN // tp, HIDDEN)
+    x = hidden_states(sizes.MICRO_BATCH, sizes.SEQ_LEN // tp, sizes.HIDDEN)
     with ExitStack() as stack:
         stack.callback(set_spmd_backend, get_spmd_backend())
         set_spmd_backend(backend)
@@ -295,7 +265,7 @@ def titan_parallel_loss(tp: int) -> float:
 
         def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
             return _LossParallelCrossEntropy.apply(
-                logits.flatten(0, 1).float(), labels.flatten(0, 1), group, tp * VOCAB, "sum"
+                logits.flatten(0, 1).float(), labels.flatten(0, 1), group, tp * sizes.VOCAB, "sum"
             )
 
         return peak_bytes_per_logit(loss)
@@ -305,9 +275,9 @@ def titan_compiled_loss() -> list[SavedStorage]:
     """What the compiled loss keeps; its backward is one kernel, whose peak is not seen here."""
     from torchtitan.components.loss import cross_entropy_loss
 
-    head = randomise(torch.nn.Linear(HIDDEN, VOCAB, bias=False))
-    x = hidden_states(MICRO_BATCH, SEQ_LEN, HIDDEN)
-    labels = torch.randint(0, VOCAB, (MICRO_BATCH, SEQ_LEN))
+    head = randomise(torch.nn.Linear(sizes.HIDDEN, sizes.VOCAB, bias=False))
+    x = hidden_states(sizes.MICRO_BATCH, sizes.SEQ_LEN, sizes.HIDDEN)
+    labels = torch.randint(0, sizes.VOCAB, (sizes.MICRO_BATCH, sizes.SEQ_LEN))
     loss = torch.compile(cross_entropy_loss, backend="aot_eager_decomp_partition")
     return record(lambda: loss(head(x), labels), head, compiled=True)
 
@@ -327,11 +297,11 @@ def main(library: str) -> None:
             {"causal_lm": hf_loss},
         )
         return
-    import_torchtitan()
+    stub_kernels()
     answer(
         {
             "compiled_loss": titan_compiled_loss,
-            **{" ".join(case): partial(titan_block, *case) for case in TITAN},
+            **{" ".join(case): partial(titan_block, *case) for case in sizes.TITAN},
         },
         {"cross_entropy": titan_loss, "loss_parallel": lambda: titan_parallel_loss(4)},
     )

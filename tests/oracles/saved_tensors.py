@@ -36,6 +36,26 @@ QUERY_RANK = 104
 KV_RANK = 72
 ROPE_DIM = 8
 VOCAB = 1024
+HF_SHAPE = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": FFN,
+    "num_attention_heads": NUM_HEADS,
+    "num_key_value_heads": NUM_KV_HEADS,
+}
+# A Llama block by the planner's names.
+BLOCK: dict[str, Any] = {
+    "name": "block",
+    "num_layers": 1,
+    "hidden_size": HIDDEN,
+    "num_heads": NUM_HEADS,
+    "num_kv_heads": NUM_KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "ffn_size": FFN,
+    "gated_mlp": True,
+    "norm": "rmsnorm",
+    "vocab_size": VOCAB,
+    "max_seq_len": SEQ_LEN,
+}
 # Blocks of torchtitan, how they run, and whether they are checkpointed by operation.
 TITAN = (
     *(("fused", way, "") for way in ("unfused_norms", "eager", "compiled", "eager_tp4")),

@@ -1,4 +1,4 @@
-"""Processes that start trainings without a GPU: one JSON line asks for a start, one answers it."""
+"""Processes of frameworks' code: programs that answer JSON lines, and workers that are forked."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import io
 import json
 import linecache
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, ClassVar, Protocol
+
+HERE = Path(__file__).parent
 
 
 class Case(Protocol):
@@ -30,26 +34,34 @@ Stages = Callable[[Any, dict[str, Any], Callable[[str], None]], None]
 
 
 class Starts:
-    """A running process of a framework's code; ask it with :meth:`start`."""
+    """A running program of this folder, which is asked the same only once."""
 
-    program: ClassVar[str]
-
-    def __init__(self, megatron: Path, log: IO[str]) -> None:
+    def __init__(self, program: str, log: IO[str], *arguments: Path) -> None:
         self._log = log
+        self._known: dict[str, dict[str, Any]] = {}
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", self.program, str(megatron)],
+            [sys.executable, "-W", "ignore", HERE / program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
         )
 
-    def start(self, case: Case) -> dict[str, Any]:
-        """What comes of it: ``error`` and ``stage``, or the degrees it starts with."""
-        return self.ask(json.dumps(asdict(case)))
+    def start(self, case: Any) -> dict[str, Any]:
+        """The answer to a case: ``error`` and ``stage``, or what it starts with."""
+        question = json.dumps(case if isinstance(case, dict) else asdict(case))
+        if question not in self._known:
+            self._known[question] = self._ask(question)
+        return self._known[question]
 
-    def ask(self, question: str) -> dict[str, Any]:
-        """The answer to one line."""
+    def made(self, case: Any) -> dict[str, Any]:
+        """The answer to a case that has no error."""
+        answer = self.start(case)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
+
+    def _ask(self, question: str) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(question + "\n")
@@ -61,11 +73,45 @@ class Starts:
         return answer
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(timeout=60)
+        self._process.communicate(timeout=60)
+
+
+@contextmanager
+def running(program: str, folder: Path, *arguments: Path) -> Iterator[Starts]:
+    with (folder / "log.txt").open("w+", encoding="utf-8") as log:
+        starts = Starts(program, log, *arguments)
+        yield starts
+        starts.close()
+
+
+def run_worker(
+    words: list[str], folder: Path, environment: Mapping[str, str], limit_s: float
+) -> None:
+    """Run a program and all that it forks, on this machine alone."""
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    log = folder / "log.txt"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **rendezvous, **environment},
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if code:
+        raise RuntimeError(log.read_text()[-5000:])
+
+
+def of_ranks(folder: Path, number: int, prefix: str = "") -> list[dict[str, Any]]:
+    """What every rank wrote down."""
+    return [json.loads((folder / f"{prefix}{rank}.json").read_text()) for rank in range(number)]
 
 
 def free_port() -> int:
@@ -115,15 +161,26 @@ def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{place}"[:600]
 
 
-def serve(kind: type, stages: Stages, import_framework: Callable[[Path], None]) -> None:
-    """Answer every line with what the stages make of the case in it.
+def serve(
+    answer_to: Callable[[dict[str, Any]], dict[str, Any]], prepare: Callable[[], Any] = dict
+) -> None:
+    """Answer every line, with the error that is raised if any; what else is printed is no answer.
 
     Behind the last one nothing is taken down, which takes seconds where torch is imported.
     """
     answers, sys.stdout = sys.stdout, sys.stderr
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
-    import_framework(Path(sys.argv[1]))
+    prepare()
     for line in sys.stdin:
-        answers.write(json.dumps(answer(kind(**json.loads(line)), stages)) + "\n")
+        try:
+            found = answer_to(json.loads(line))
+        except Exception:
+            found = {"error": traceback.format_exc()}
+        answers.write(json.dumps(found) + "\n")
         answers.flush()
     os._exit(0)
+
+
+def serve_starts(kind: type, stages: Stages, import_framework: Callable[[Path], None]) -> None:
+    """Answer every line with what the stages make of the case in it."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29555")
+    serve(lambda given: answer(kind(**given), stages), lambda: import_framework(Path(sys.argv[1])))

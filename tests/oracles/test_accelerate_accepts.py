@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from accelerate_consumer import Started, start
 from accelerate_plans import Case, cases
+from rule_examples import judged
 
 from planner.errors import ExpressError
 from planner.formats.accelerate.format import FORMAT
@@ -78,26 +79,11 @@ def test_accelerate_starts_every_plan_with_the_degrees_planned(
     assert {"FSDP", "MULTI_GPU", "DEEPSPEED"} <= {*kinds}
 
 
-def run(rule: str, which: str, monkeypatch: pytest.MonkeyPatch) -> Started:
+@pytest.mark.parametrize(("rule", "kind", "is_refused"), judged(FORMAT))
+def test_accelerate_judges_the_examples_as_the_rules_say(
+    rule: str, kind: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(EXAMPLES / rule)
-    return start(Path(f"{which}.yaml"))
-
-
-@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if rule.enforced])
-def test_accelerate_refuses_what_an_enforced_rule_refuses(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
-        run(rule, "refused", monkeypatch)
-
-
-@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if not rule.enforced])
-def test_accelerate_starts_what_only_the_planner_refuses(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(rule, "refused", monkeypatch)
-
-
-@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules])
-def test_accelerate_starts_the_accepted_file(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(rule, "accepted", monkeypatch)
+    errors = (ValueError, KeyError, TypeError, AttributeError)
+    with pytest.raises(errors) if is_refused else nullcontext():
+        start(Path(f"{kind}.yaml"))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from bridge_start import BRIDGE as BRIDGE_PACKAGE
-from bridge_start import BridgeStarts, RecipeStart
+from bridge_start import RecipeStart
+from starts import Starts, running
 
 from planner.answers.plan import answer
 from planner.compare.forms import dump_in
@@ -56,11 +57,9 @@ Row = tuple[Context, Strategy]
 
 
 @pytest.fixture(scope="module")
-def bridge(megatron_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeStarts]:
-    with (tmp_path_factory.mktemp("bridge") / "log.txt").open("w+", encoding="utf-8") as log:
-        starts = BridgeStarts(megatron_path, log)
+def bridge(megatron_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starts]:
+    with running("bridge_start.py", tmp_path_factory.mktemp("bridge"), megatron_path) as starts:
         yield starts
-        starts.close()
 
 
 ADAPTED = ("llama3-8b", "qwen2.5-0.5b", "qwen3-8b")
@@ -76,7 +75,7 @@ def first_plan(model: str, **training: str | int) -> Row:
 
 
 @pytest.fixture(scope="module")
-def plans(bridge: BridgeStarts) -> Mapping[str, Row]:
+def plans(bridge: Starts) -> Mapping[str, Row]:
     """All plans at once, while the process of Bridge imports its code."""
     return {model: first_plan(model) for model in CASES}
 
@@ -132,7 +131,7 @@ def assert_as_planned(report: dict[str, Any], context: Context, strategy: Strate
 
 @pytest.mark.parametrize("model", CASES)
 def test_the_recipe_of_a_model_takes_its_first_plan(
-    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+    bridge: Starts, plans: Mapping[str, Row], tmp_path: Path, model: str
 ) -> None:
     context, planned = plans[model]
     for strategy in (planned, *recomputed(planned)):
@@ -152,7 +151,7 @@ def of_adapters(strategy: Strategy) -> Iterator[Strategy]:
 @pytest.mark.parametrize("targets", ["q,k,v", "all-linear"])
 @pytest.mark.parametrize("model", ADAPTED)
 def test_the_recipe_of_adapters_takes_their_first_plan(
-    bridge: BridgeStarts, tmp_path: Path, model: str, targets: str
+    bridge: Starts, tmp_path: Path, model: str, targets: str
 ) -> None:
     context, planned = first_plan(model, train="lora", lora_rank=16, lora_targets=targets)
     trained = {*context.traits.training.targets}
@@ -173,7 +172,7 @@ def test_the_recipe_of_adapters_takes_their_first_plan(
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("model", ["llama3-8b", "qwen3-30b-a3b"])
 def test_a_precision_with_other_gradients_is_otherwise_the_named_one(
-    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str, precision: Precision
+    bridge: Starts, plans: Mapping[str, Row], tmp_path: Path, model: str, precision: Precision
 ) -> None:
     context, strategy = plans[model]
     found = {}
@@ -192,7 +191,7 @@ def test_a_precision_with_other_gradients_is_otherwise_the_named_one(
 
 @pytest.mark.parametrize("model", ["deepseek-v3", "glm-4.5-air"])
 def test_a_recipe_trains_as_many_further_tokens_as_planned(
-    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+    bridge: Starts, plans: Mapping[str, Row], tmp_path: Path, model: str
 ) -> None:
     context, strategy = plans[model]
     assert context.job.mtp_layers == 1
@@ -212,7 +211,7 @@ def test_a_recipe_trains_as_many_further_tokens_as_planned(
     ],
 )
 def test_a_contradiction_is_refused(
-    bridge: BridgeStarts,
+    bridge: Starts,
     plans: Mapping[str, Row],
     tmp_path: Path,
     model: str,
@@ -228,7 +227,7 @@ def test_a_contradiction_is_refused(
 
 @pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3", "gpt-oss-20b", "gpt3-175b"])
 def test_what_a_training_prints_says_its_plan(
-    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str
+    bridge: Starts, plans: Mapping[str, Row], tmp_path: Path, model: str
 ) -> None:
     context, strategy = plans[model]
     report = bridge.start(start_of(model, tmp_path, context, strategy))
@@ -243,7 +242,7 @@ def test_what_a_training_prints_says_its_plan(
     assert said["model.num_kv_heads"] == report["sizes"]["num_kv_heads"]
 
 
-def test_every_recipe_that_may_be_named_is_exported(bridge: BridgeStarts) -> None:
+def test_every_recipe_that_may_be_named_is_exported(bridge: Starts) -> None:
     exported = "".join(path.read_text(encoding="utf-8") for path in EXPORTS)
     named = [row[key] for row in recipes() for key in ("recipe", "adapters") if row[key]]
     assert not [name for name in named if f'"{name}"' not in exported]
@@ -254,7 +253,7 @@ def test_every_recipe_that_may_be_named_is_exported(bridge: BridgeStarts) -> Non
     [*((each, "pretrain") for each in CASES), *((each, "sft") for each in ADAPTED)],
 )
 def test_a_recipe_has_the_sizes_and_settings_of_its_row(
-    bridge: BridgeStarts, plans: Mapping[str, Row], tmp_path: Path, model: str, kind: str
+    bridge: Starts, plans: Mapping[str, Row], tmp_path: Path, model: str, kind: str
 ) -> None:
     start = start_of(model, tmp_path, *plans[model])
     start = replace(start, recipe=start.recipe.replace("pretrain", kind))

@@ -1,13 +1,11 @@
 """Plain data parallelism: torch's DDP over gloo against the profile's buckets."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starts import of_ranks, run_worker
 
 from planner.frameworks.registry import load_traits
 
@@ -22,9 +20,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ddp")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={RANKS}", str(WORKER), str(folder), str(WIDTH), str(LAYERS)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, timeout=300, env=environment, capture_output=True)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    run_worker(command, folder, {}, 300)
+    return of_ranks(folder, RANKS)
 
 
 def test_every_gradient_is_reduced_once_in_its_own_type(ranks: list[dict[str, Any]]) -> None:

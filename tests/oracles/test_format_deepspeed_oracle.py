@@ -1,19 +1,19 @@
 """DeepSpeed files against DeepSpeed itself: its config, its engine's assertions, its launcher."""
 
-import importlib.util
 import itertools
 import json
 import random
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import deepspeed.runtime.config as runtime
 import hjson
 import pytest
-import yaml
+import torch
 from deepspeed.launcher.runner import fetch_hostfile
 from deepspeed.module_inject.tp_shard import AutoTPMeta, get_shard_size_list
 from deepspeed.runtime.engine import DeepSpeedEngine
@@ -22,16 +22,17 @@ from deepspeed.runtime.pipe.module import PipelineModule
 from deepspeed.runtime.sequence_parallel import parallel_state_sp
 from deepspeed.utils import groups
 from drawn_deepspeed import expressible, spaces
+from rule_examples import judged, load_example
 
 from planner.formats.deepspeed.format import read, read_hostfile
-from planner.formats.deepspeed.keys import schema
-from planner.formats.format import Format, FormatRule, SourceText
+from planner.formats.format import Format, SourceText
 from planner.formats.registry import load_format
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "tests" / "examples" / "formats" / "deepspeed"
 FORMAT: Format = load_format("deepspeed")
 NUM_PLANS = 140
+REFUSES = (AssertionError, ValueError, runtime.DeepSpeedConfigError)
 REFUSED_HOSTFILES = tuple(f"deepspeed.hostfile_{name}" for name in ("entry", "duplicate", "empty"))
 """Findings about a hostfile that the launcher refuses too; the others it passes."""
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -69,12 +70,6 @@ def mpu_of(text: str, num_gpus: int) -> SimpleNamespace | None:
 def config_of(path: Path, num_gpus: int) -> Any:
     """The real DeepSpeedConfig of a file; raises what it raises."""
     return runtime.DeepSpeedConfig(str(path), mpu=mpu_of(path.read_text(), num_gpus))
-
-
-def world_size_of(name: str) -> int:
-    world = EXAMPLES / name / "world.yaml"
-    number: int = yaml.safe_load(world.read_text())["num_gpus"] if world.exists() else 8
-    return number
 
 
 def test_every_emitted_plan_is_accepted_with_its_degrees(
@@ -119,78 +114,44 @@ def device(section: Any) -> str:
     return "none" if section is None else str(getattr(section.device, "value", section.device))
 
 
-ENFORCED_RULES = [rule for rule in FORMAT.rules if rule.enforced]
-MISSED_RULES = [rule for rule in FORMAT.rules if not rule.enforced]
-
-
-@pytest.mark.parametrize("rule", ENFORCED_RULES, ids=lambda rule: rule.name)
-def test_deepspeed_refuses_what_an_enforced_rule_refuses(
-    rule: FormatRule, ranks: Callable[[int], None]
+@pytest.mark.parametrize(("rule", "kind", "is_refused"), judged(FORMAT))
+def test_deepspeed_judges_the_examples_as_the_rules_say(
+    rule: str, kind: str, is_refused: bool, ranks: Callable[[int], None]
 ) -> None:
-    number = world_size_of(rule.name)
-    ranks(number)
-    with pytest.raises((AssertionError, ValueError, runtime.DeepSpeedConfigError)):
-        config_of(EXAMPLES / rule.name / "refused.json", number)
-
-
-@pytest.mark.parametrize("rule", FORMAT.rules, ids=lambda rule: rule.name)
-def test_deepspeed_accepts_the_accepted_example(
-    rule: FormatRule, ranks: Callable[[int], None]
-) -> None:
-    number = world_size_of(rule.name)
-    ranks(number)
-    config_of(EXAMPLES / rule.name / "accepted.json", number)
-
-
-@pytest.mark.parametrize("rule", MISSED_RULES, ids=lambda rule: rule.name)
-def test_deepspeeds_config_misses_what_the_rule_finds(
-    rule: FormatRule, ranks: Callable[[int], None]
-) -> None:
-    number = world_size_of(rule.name)
-    ranks(number)
-    config_of(EXAMPLES / rule.name / "refused.json", number)
+    example = load_example(FORMAT, rule, kind)
+    ranks(example.world.num_gpus)
+    with pytest.raises(REFUSES) if is_refused else nullcontext():
+        config_of(example.path, example.world.num_gpus)
 
 
 @pytest.mark.parametrize(
-    ("text", "rule"),
+    ("text", "rule", "is_refused"),
     [
-        ('"zero_optimization": {"stage": 4}', "bad_value"),
-        ('"zero_optimization": {"stages": 2}', "unknown_key"),
-        ('"zero_optimization": {"offload_optimizer": {"device": "gpu"}}', "bad_value"),
-        ('"zero_optimization": {"reduce_bucket_size": 0}', "bad_value"),
-        ('"bf16": {"enable": true}', "unknown_key"),
-        ('"bf16": true', "bad_value"),
-        ('"tensor_parallel": {"autotp_size": "four"}', "bad_value"),
-        ('"fp16": {"enabled": true, "loss_scale": "high"}', "bad_value"),
-        ('"train_batch_size": 8, "train_batch_size": 8', "duplicate_key"),
+        ('"zero_optimization": {"stage": 4}', "bad_value", True),
+        ('"zero_optimization": {"stages": 2}', "unknown_key", True),
+        ('"zero_optimization": {"offload_optimizer": {"device": "gpu"}}', "bad_value", True),
+        ('"zero_optimization": {"reduce_bucket_size": 0}', "bad_value", True),
+        ('"bf16": {"enable": true}', "unknown_key", True),
+        ('"bf16": true', "bad_value", True),
+        ('"tensor_parallel": {"autotp_size": "four"}', "bad_value", True),
+        ('"fp16": {"enabled": true, "loss_scale": "high"}', "bad_value", True),
+        ('"train_batch_size": 8, "train_batch_size": 8', "duplicate_key", True),
+        ('"zero_optimisation": {"stage": 2}', "unknown_key", False),
+        ('"activation_checkpointing": {"partition_activation": true}', "unknown_key", False),
+        ('"pipeline": {"stage": 2}', "unknown_key", False),
+        ('"optimizer": {"typ": "AdamW"}', "unknown_key", False),
+        ('"zero_optimization": {"stage": "auto"}', "auto_value", False),
     ],
 )
-def test_findings_of_the_reader_are_refused_by_deepspeed(
-    text: str, rule: str, tmp_path: Path
+def test_findings_of_the_reader_are_refused_by_deepspeed_or_missed(
+    text: str, rule: str, is_refused: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "ds.json"
     path.write_text(f'{{"train_micro_batch_size_per_gpu": 1, {text}}}')
     found = {each.rule for each in read(SourceText(path="f", text=path.read_text())).findings}
     assert found == {f"deepspeed.{rule}"}
-    with pytest.raises((AssertionError, ValueError, TypeError)):
+    with pytest.raises((*REFUSES, TypeError)) if is_refused else nullcontext():
         config_of(path, 8)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '"zero_optimisation": {"stage": 2}',
-        '"activation_checkpointing": {"partition_activation": true}',
-        '"pipeline": {"stage": 2}',
-        '"optimizer": {"typ": "AdamW"}',
-        '"zero_optimization": {"stage": "auto"}',
-    ],
-)
-def test_findings_of_the_reader_that_deepspeed_misses(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "ds.json"
-    path.write_text(f'{{"train_micro_batch_size_per_gpu": 1, {text}}}')
-    assert read(SourceText(path="f", text=path.read_text())).findings
-    config_of(path, 8)
 
 
 def test_autotp_counts_all_ranks_without_an_mpu(
@@ -215,18 +176,14 @@ def engine_of(config: Any, kind: type[Any] = DeepSpeedEngine) -> Any:
     return engine
 
 
-def refused_config(name: str) -> Any:
-    return config_of(EXAMPLES / name / "refused.json", 8)
-
-
-def accepted_config(name: str) -> Any:
-    return config_of(EXAMPLES / name / "accepted.json", 8)
+def example_config(rule: str, kind: str) -> Any:
+    return config_of(EXAMPLES / rule / f"{kind}.json", 8)
 
 
 def test_the_pipeline_engine_refuses_stage_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeepSpeedEngine, "__init__", lambda *_, **__: None)
     for name, message in (("refused", "incompatible with pipeline"), ("accepted", None)):
-        config = config_of(EXAMPLES / "pipeline_below_stage_2" / f"{name}.json", 8)
+        config = example_config("pipeline_below_stage_2", name)
         engine = engine_of(config, PipelineEngine)
         object.__setattr__(engine, "module", PipelineModule.__new__(PipelineModule))
         with pytest.raises((AssertionError, AttributeError)) as error:
@@ -239,7 +196,7 @@ def test_the_pipeline_engine_refuses_stage_2(monkeypatch: pytest.MonkeyPatch) ->
 def test_secondary_groups_must_divide_the_ranks(
     name: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(EXAMPLES / "secondary_copy_divides_ranks" / f"{name}.json", 8)
+    config = example_config("secondary_copy_divides_ranks", name)
     monkeypatch.setattr(groups, "_ZERO_PARAM_INTRA_PARALLEL_GROUP", None)
     monkeypatch.setattr(groups.dist, "is_initialized", lambda: True)
     monkeypatch.setattr(groups.dist, "new_group", lambda ranks: ranks)
@@ -252,39 +209,35 @@ def test_secondary_groups_must_divide_the_ranks(
 
 
 def test_the_engine_refuses_clipping_as_an_optimizer_parameter() -> None:
-    engine = engine_of(refused_config("clipping_is_no_optimizer_parameter"))
+    engine = engine_of(example_config("clipping_is_no_optimizer_parameter", "refused"))
     with pytest.raises(ValueError, match="max_grad_norm"):
         engine._configure_basic_optimizer([])
 
 
 def test_the_engine_refuses_untested_optimizers() -> None:
-    import torch
-
     weights = [torch.nn.Parameter(torch.zeros(1))]
-    engine = engine_of(refused_config("untested_optimizer_is_allowed"))
+    engine = engine_of(example_config("untested_optimizer_is_allowed", "refused"))
     with pytest.raises(AssertionError, match="zero_allow_untested_optimizer"):
         engine._do_optimizer_sanity_check(torch.optim.SGD(weights, lr=0.1))
-    engine = engine_of(accepted_config("untested_optimizer_is_allowed"))
+    engine = engine_of(example_config("untested_optimizer_is_allowed", "accepted"))
     engine._do_optimizer_sanity_check(torch.optim.SGD(weights, lr=0.1))
 
 
 def test_the_engine_makes_no_optimizer_of_an_unknown_type() -> None:
-    engine = engine_of(refused_config("optimizer_is_known"))
+    engine = engine_of(example_config("optimizer_is_known", "refused"))
     with pytest.raises(AttributeError, match="OneBitAdam"):
         engine._configure_basic_optimizer([])
     for name, is_known in (("refused", False), ("accepted", True)):
-        config = config_of(EXAMPLES / "optimizer_is_known" / f"{name}.json", 8)
+        config = example_config("optimizer_is_known", name)
         assert engine._is_supported_optimizer(config.optimizer_name) is is_known
 
 
 def test_the_engine_makes_no_schedule_of_an_unknown_type() -> None:
-    import torch
-
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
     with pytest.raises(AssertionError, match="does not recognize LR scheduler WarmupCosine"):
-        engine_of(refused_config("scheduler_is_known"))._scheduler_from_config(optimizer)
+        engine_of(example_config("scheduler_is_known", "refused"))._scheduler_from_config(optimizer)
     for name in ("WarmupLR", "LinearLR"):
-        config = accepted_config("scheduler_is_known")
+        config = example_config("scheduler_is_known", "accepted")
         config.scheduler_name, config.scheduler_params = name, {}
         assert engine_of(config)._scheduler_from_config(optimizer) is not None
 
@@ -314,31 +267,6 @@ def test_sequence_groups_must_divide_the_ranks(
     assert len(parallel_state_sp._SEQUENCE_PARALLEL_GROUP) == size
 
 
-def load_keys_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ds_keys", ROOT / "scripts" / "deepspeed_keys.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["ds_keys"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_known_keys_are_those_of_the_installed_deepspeed() -> None:
-    script = load_keys_script()
-    written = script.TARGET.read_text(encoding="utf-8")
-    assert written == script.text(), "run `python scripts/deepspeed_keys.py`"
-    package = Path(runtime.__file__).parents[1]
-    for key, source in script.READ_ELSEWHERE.items():
-        assert key in (package.parent / source).read_text(encoding="utf-8"), key
-
-
-def test_our_own_block_is_none_of_deepspeeds_keys() -> None:
-    top, _ = load_keys_script().asked_keys()
-    assert "training_script" in schema()["properties"]
-    assert "training_script" not in top
-
-
 def hostfiles() -> Iterator[str]:
     pick = random.Random(3)
     parts = ["worker-1", "worker-2", " slots=8", " slots=", " slots=x", "\tslots=4", "\n", "#", " "]
@@ -363,20 +291,23 @@ def test_hostfiles_are_refused_where_the_launcher_refuses_them(tmp_path: Path) -
     assert outcomes == {True, False}
 
 
-def test_a_written_hostfile_is_read_by_the_launcher(tmp_path: Path) -> None:
-    path, slots = tmp_path / "hostfile", {"worker-0": 8, "worker-1": 4}
-    path.write_text("".join(f"{host} slots={slots[host]}\n" for host in slots))
-    assert dict(fetch_hostfile(str(path))) == slots
-
-
-@pytest.mark.parametrize("text", ["worker-0 slots=0\n", "worker-0 slots=8 max=9\n"])
-def test_the_launcher_misses_hosts_without_slots_and_words_behind_them(
-    text: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("text", "slots"),
+    [
+        ("worker-0 slots=8\nworker-1 slots=4\n", {"worker-0": 8, "worker-1": 4}),
+        ("worker-0 slots=0\n", None),
+        ("worker-0 slots=8 max=9\n", None),
+    ],
+)
+def test_the_launcher_reads_hosts_and_misses_what_is_wrong_of_slots(
+    text: str, slots: dict[str, int] | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "hostfile"
     path.write_text(text)
-    assert fetch_hostfile(str(path))
-    assert read_hostfile(SourceText(path="hostfile", text=text))[1]
+    found = dict(fetch_hostfile(str(path)))
+    assert found == (slots or found)
+    assert found
+    assert bool(read_hostfile(SourceText(path="hostfile", text=text))[1]) == (slots is None)
 
 
 def test_the_class_of_the_documentation_cuts_stages_as_planned() -> None:

@@ -4,10 +4,7 @@ The trainer runs in one process of its own, on a fake process group of the plan'
 where it would allocate the model: see torchtitan_start.py.
 """
 
-import json
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -16,9 +13,10 @@ from typing import Any
 
 import contexts
 import pytest
-import yaml
 from contexts import context_of
 from enumerated import enumerate_space
+from rule_examples import judged, load_example
+from starts import running
 
 from planner.catalog import list_models
 from planner.catalog.models import load_model
@@ -36,8 +34,6 @@ from planner.spec.strategy import (
 )
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES = HERE.parent / "examples" / "formats" / "torchtitan"
-RULES = {rule.name: rule for rule in FORMAT.rules}
 POLICIES = ("none", "selective", "full")
 CLASSES = {"none": "NoneType", "selective": "SelectiveAC", "full": "FullAC"}
 TORCH_SCHEDULES = {
@@ -74,24 +70,12 @@ Start = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Asks the trainer's process."""
-    command = [sys.executable, str(HERE / "torchtitan_start.py")]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **pipes) as process:
-        assert process.stdin
-        assert process.stdout
-        requests, replies = process.stdin, process.stdout
-
-        def ask(words: list[str], world: int, path: str = "") -> dict[str, Any]:
-            case = {"words": words, "world": world, "path": path, "environment": FILLED}
-            requests.write(json.dumps(case) + "\n")
-            requests.flush()
-            reply: dict[str, Any] = json.loads(replies.readline())
-            return reply
-
-        yield ask
-        requests.close()
+    with running("torchtitan_start.py", tmp_path_factory.mktemp("torchtitan")) as trainer:
+        yield lambda words, world, path="": trainer.start(
+            {"words": words, "world": world, "path": path, "environment": FILLED}
+        )
 
 
 @cache
@@ -248,32 +232,10 @@ def test_every_model_of_the_catalogue_that_is_written_is_built_as_it_is(
             assert factor == 1 or reply["scaling"] == ["llama", factor], name
 
 
-def example(start: Start, rule: str, kind: str) -> dict[str, Any]:
-    folder = EXAMPLES / rule
-    world = folder / "world.yaml"
-    given = yaml.safe_load(world.read_text()) if world.exists() else {}
-    words = [*RELEASED, *shlex.split((folder / f"{kind}.args").read_text())]
-    return start(words, given.get(kind, given).get("num_gpus", 8))
-
-
-@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if rule.enforced])
-def test_the_trainer_refuses_what_an_enforced_rule_refuses(start: Start, rule: str) -> None:
-    assert "error" in example(start, rule, "refused")
-
-
-@pytest.mark.parametrize("rule", [name for name, rule in RULES.items() if not rule.enforced])
-def test_the_trainer_misses_what_only_the_rule_finds(start: Start, rule: str) -> None:
-    assert "error" not in example(start, rule, "refused")
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_the_trainer_accepts_what_the_rule_accepts(start: Start, rule: str) -> None:
-    assert "error" not in example(start, rule, "accepted")
-
-
-def test_the_known_keys_are_those_of_the_installed_torchtitan() -> None:
-    script = HERE.parents[1] / "scripts" / "torchtitan_keys"
-    done = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, check=False
-    )
-    assert done.returncode == 0, "schema.json or configs.json is old: run scripts/torchtitan_keys"
+@pytest.mark.parametrize(("rule", "kind", "is_refused"), judged(FORMAT))
+def test_the_trainer_judges_the_examples_as_the_rules_say(
+    start: Start, rule: str, kind: str, is_refused: bool
+) -> None:
+    example = load_example(FORMAT, rule, kind)
+    words = [*RELEASED, *shlex.split(example.path.read_text(encoding="utf-8"))]
+    assert ("error" in start(words, example.world.num_gpus)) == is_refused

@@ -1,15 +1,12 @@
 """Allocated peak of FSDP2 under Accelerate and torchtitan against torch's memory tracker."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import IO, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from contexts import context_of, strategy_of
+from starts import Starts, running
 
 from planner.cost.estimate import MemoryEstimate, estimate
 from planner.frameworks.registry import load_saved_tables, load_traits
@@ -17,7 +14,6 @@ from planner.spec.model import ModelSpec
 from planner.spec.traits import FrameworkTraits
 from planner.units import GIB
 
-WORKER = Path(__file__).with_name("fsdp_tracker.py")
 SHARDS = 8
 TOLERANCE = 0.02
 TITAN_PROFILE = "eager"  # torchtitan without torch.compile: what the tracker runs
@@ -25,16 +21,16 @@ TITAN_PROFILE = "eager"  # torchtitan without torch.compile: what the tracker ru
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerCase:
-    """A Llama-like model and how it is trained on each of 8 ranks."""
+    """A few layers of Llama 3 8B with its whole vocabulary, and how they are trained on 8 ranks."""
 
     framework: str  # ``accelerate`` or ``torchtitan``
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocab: int
-    seq_len: int
+    layers: int = 2
+    hidden: int = 4096
+    heads: int = 32
+    kv_heads: int = 8
+    ffn: int = 14336
+    vocab: int = 128256
+    seq_len: int = 8192
     micro_batch: int = 1
     num_micro_batches: int = 1
     recompute: str = "none"
@@ -43,86 +39,29 @@ class TrackerCase:
     """torchtitan's loss over slices of the sequence, which its configurations use."""
 
 
-class FsdpTracker:
-    """A running worker; ask it with :meth:`peak`."""
-
-    def __init__(self, log: IO[str]) -> None:
-        self._log = log
-        self._known: dict[TrackerCase, dict[str, Any]] = {}
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-
-    def peak(self, case: TrackerCase) -> dict[str, Any]:
-        """Peak bytes of the case and the tensors alive then; see ``fsdp_tracker.answer``."""
-        if case not in self._known:
-            self._known[case] = self._traced(case)
-        return self._known[case]
-
-    def _traced(self, case: TrackerCase) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(case)) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the tracker ended:\n{Path(self._log.name).read_text()}")
-        found: dict[str, Any] = json.loads(line)
-        if "error" in found:
-            raise RuntimeError(found["error"])
-        return found
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        self._process.stdout.close()
-
-
-def llama_8b(framework: str, **changes: Any) -> TrackerCase:
-    """A few layers of Llama 3 8B with its whole vocabulary."""
-    sizes: dict[str, Any] = {
-        "layers": 2,
-        "hidden": 4096,
-        "heads": 32,
-        "kv_heads": 8,
-        "ffn": 14336,
-        "vocab": 128256,
-        "seq_len": 8192,
-    }
-    return TrackerCase(framework=framework, **{**sizes, **changes})
-
-
+ACCELERATE, TITAN = (TrackerCase(framework=name) for name in ("accelerate", "torchtitan"))
 CASES = {
-    "accelerate-loss": llama_8b("accelerate"),
-    "accelerate-loss-4-layers": llama_8b("accelerate", layers=4),
-    "accelerate-loss-full": llama_8b("accelerate", recompute="full"),
-    "accelerate-loss-forward": llama_8b("accelerate", seq_len=2048),
-    "accelerate-block-full": llama_8b("accelerate", layers=4, vocab=32000, recompute="full"),
-    "torchtitan-loss": llama_8b("torchtitan"),
-    "torchtitan-loss-4-layers": llama_8b("torchtitan", layers=4),
-    "torchtitan-loss-full": llama_8b("torchtitan", recompute="full"),
-    "torchtitan-loss-selective": llama_8b("torchtitan", recompute="selective"),
-    "torchtitan-loss-selective-4-layers": llama_8b("torchtitan", layers=4, recompute="selective"),
-    "torchtitan-block": llama_8b("torchtitan", layers=4, vocab=32000, seq_len=2048),
-    "torchtitan-block-full": llama_8b("torchtitan", layers=4, vocab=32000, recompute="full"),
-    "torchtitan-chunked": llama_8b("torchtitan", recompute="selective", chunked_loss=True),
-    "torchtitan-chunked-4-layers": llama_8b("torchtitan", layers=4, chunked_loss=True),
+    "accelerate-loss": ACCELERATE,
+    "accelerate-loss-4-layers": replace(ACCELERATE, layers=4),
+    "accelerate-loss-full": replace(ACCELERATE, recompute="full"),
+    "accelerate-loss-forward": replace(ACCELERATE, seq_len=2048),
+    "accelerate-block-full": replace(ACCELERATE, layers=4, vocab=32000, recompute="full"),
+    "torchtitan-loss": TITAN,
+    "torchtitan-loss-4-layers": replace(TITAN, layers=4),
+    "torchtitan-loss-full": replace(TITAN, recompute="full"),
+    "torchtitan-loss-selective": replace(TITAN, recompute="selective"),
+    "torchtitan-loss-selective-4-layers": replace(TITAN, layers=4, recompute="selective"),
+    "torchtitan-block": replace(TITAN, layers=4, vocab=32000, seq_len=2048),
+    "torchtitan-block-full": replace(TITAN, layers=4, vocab=32000, recompute="full"),
+    "torchtitan-chunked": replace(TITAN, recompute="selective", chunked_loss=True),
+    "torchtitan-chunked-4-layers": replace(TITAN, layers=4, chunked_loss=True),
 }
 
 
 @pytest.fixture(scope="module")
-def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FsdpTracker]:
-    log: Path = tmp_path_factory.mktemp("fsdp") / "log"
-    with log.open("w") as stream:
-        worker = FsdpTracker(stream)
-        yield worker
-        worker.close()
+def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starts]:
+    with running("fsdp_tracker.py", tmp_path_factory.mktemp("fsdp")) as starts:
+        yield starts
 
 
 def model_of(case: TrackerCase) -> ModelSpec:
@@ -192,27 +131,27 @@ def as_text(found: dict[str, Any], memory: MemoryEstimate, tensor_bytes: float) 
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_allocated_peak(case: TrackerCase, tracker: FsdpTracker) -> None:
-    found = tracker.peak(case)
+def test_allocated_peak(case: TrackerCase, tracker: Starts) -> None:
+    found = tracker.made(case)
     memory = predicted(case)
     tensor_bytes = memory.allocated_bytes - memory.items.get("workspaces", 0.0)
     error = tensor_bytes / found["peak_bytes"] - 1.0
     assert abs(error) <= TOLERANCE, f"{error:+.1%}\n{as_text(found, memory, tensor_bytes)}"
 
 
-def test_tensors_alive_sum_to_the_peak(tracker: FsdpTracker) -> None:
-    found = tracker.peak(CASES["torchtitan-loss"])
+def test_tensors_alive_sum_to_the_peak(tracker: Starts) -> None:
+    found = tracker.made(CASES["torchtitan-loss"])
     listed = sum(size for tensors in found["tensors"].values() for size in tensors.values())
     assert listed == sum(found["by_kind"].values()) == found["peak_bytes"]
     assert found["peak_bytes"] == max(found["moments"].values())
 
 
-def test_a_layer_costs_the_same_wherever_the_peak_is_the_loss(tracker: FsdpTracker) -> None:
+def test_a_layer_costs_the_same_wherever_the_peak_is_the_loss(tracker: Starts) -> None:
     # What a layer adds: 12/8 bytes per parameter, and per token
     # norms 8h, q k v 2(h + 2 kv), attention out 2h, its log-sum-exp 4a, MLP 8f, row norms 8;
     # a table of rotations, and Adam's step counters of its 7 tensors.
     two, four = (
-        tracker.peak(CASES[name])["peak_bytes"]
+        tracker.made(CASES[name])["peak_bytes"]
         for name in ("torchtitan-loss", "torchtitan-loss-4-layers")
     )
     hidden, kv, heads, ffn, tokens = 4096, 1024, 32, 14336, 8192

@@ -8,14 +8,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+import transformers
 import yaml
 
 from planner.catalog.hf.family import families
 from planner.catalog.models import load_model
+from planner.errors import InputError
 from planner.layers.parameters import count_parameters
 
 Given = Mapping[str, Any]
@@ -50,21 +52,12 @@ OF_NO_CONFIG_CLASS = {
 """Keys that are read and are no field of the config class, and why."""
 
 
-@pytest.fixture(scope="module")
-def transformers() -> ModuleType:
-    import transformers
-
-    return transformers
-
-
-def config_of(transformers: ModuleType, kind: str, given: Given) -> Any:
+def config_of(kind: str, given: Given) -> Any:
     return transformers.AutoConfig.for_model(kind, **given)
 
 
-def count(transformers: ModuleType, kind: str, config: Any) -> int:
+def count(kind: str, config: Any) -> int:
     """Parameters of the class that the planner says it counts; tied ones once, no buffers."""
-    import torch
-
     with torch.device("meta"):
         built = getattr(transformers, families()[kind].class_name)(config)
     return sum(parameter.numel() for parameter in built.parameters())
@@ -84,10 +77,10 @@ def writings(config: Any) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize(("kind", "given"), CASES)
 def test_count_equals_the_class_built_from_the_same_file(
-    transformers: ModuleType, kind: str, given: Given, tmp_path: Path
+    kind: str, given: Given, tmp_path: Path
 ) -> None:
-    config = config_of(transformers, kind, given)
-    expected = count(transformers, kind, config)
+    config = config_of(kind, given)
+    expected = count(kind, config)
     path = tmp_path / "config.json"
     for style, keys in writings(config).items():
         path.write_text(json.dumps(keys), encoding="utf-8")
@@ -95,8 +88,8 @@ def test_count_equals_the_class_built_from_the_same_file(
 
 
 @pytest.mark.parametrize("kind", VARIANTS)
-def test_defaults_are_those_of_the_config_class(transformers: ModuleType, kind: str) -> None:
-    config_class = type(config_of(transformers, kind, {}))
+def test_defaults_are_those_of_the_config_class(kind: str) -> None:
+    config_class = type(config_of(kind, {}))
     theirs = {field.name: field.default for field in fields(config_class)}
     spelled = {theirs: ours for ours, theirs in families()[kind].aliases.items()}
     for key, field in families()[kind].keys.items():
@@ -114,11 +107,11 @@ def test_every_exception_is_a_key_that_is_read(key: str) -> None:
     assert any(key in family.keys for family in families().values())
 
 
-def test_multimodal_gemma3_is_its_text_part(transformers: ModuleType, tmp_path: Path) -> None:
+def test_multimodal_gemma3_is_its_text_part(tmp_path: Path) -> None:
     text = dict(VARIANTS["gemma3_text"][1])
     config = transformers.Gemma3Config(text_config=text)
     (tmp_path / "config.json").write_text(config.to_json_string(), encoding="utf-8")
-    expected = count(transformers, "gemma3_text", config.text_config)
+    expected = count("gemma3_text", config.text_config)
     assert count_parameters(load_model(tmp_path)) == expected
 
 
@@ -128,12 +121,10 @@ SEEING = ("visual", "vision_tower", "multi_modal_projector")
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("kind", WRAPPERS)
 def test_language_model_of_a_wrapper_is_that_of_the_wrappers_class(
-    transformers: ModuleType, kind: str, tied: bool, tmp_path: Path
+    kind: str, tied: bool, tmp_path: Path
 ) -> None:
-    import torch
-
     text = {**WRAPPERS[kind], "tie_word_embeddings": tied}
-    config = config_of(transformers, kind, {"text_config": text, "tie_word_embeddings": tied})
+    config = config_of(kind, {"text_config": text, "tie_word_embeddings": tied})
     with torch.device("meta"):
         built = transformers.AutoModelForImageTextToText.from_config(config)
     expected = sum(
@@ -155,16 +146,14 @@ def test_every_family_is_compared_in_several_configs() -> None:
     [(kind, given) for kind, variants in REFUSED_SHAPES.items() for given in variants],
 )
 def test_shapes_that_are_refused_are_other_shapes_to_transformers(
-    transformers: ModuleType, kind: str, given: Given, tmp_path: Path
+    kind: str, given: Given, tmp_path: Path
 ) -> None:
-    from planner.errors import InputError
-
-    config = config_of(transformers, kind, given)
+    config = config_of(kind, given)
     (tmp_path / "config.json").write_text(config.to_json_string(), encoding="utf-8")
     with pytest.raises(InputError, match="model"):
         load_model(tmp_path)
     (changed,) = {
         key for key in given if key not in {*GROUPED, "num_experts_per_tok", "num_experts"}
     }
-    plain = config_of(transformers, kind, {k: v for k, v in given.items() if k != changed})
-    assert count(transformers, kind, config) != count(transformers, kind, plain)
+    plain = config_of(kind, {k: v for k, v in given.items() if k != changed})
+    assert count(kind, config) != count(kind, plain)

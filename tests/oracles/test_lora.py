@@ -13,8 +13,9 @@ import pytest
 import saved_tensors as sizes
 import torch
 from contexts import context_of, strategy_of
+from hf_types import build
 from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import BitsAndBytesConfig
 
 from planner.catalog.models import load_model
 from planner.formats.adapters import FILE
@@ -30,19 +31,7 @@ from planner.spec.training import ALL_LINEAR, Mode, Training, read_targets
 HERE = Path(__file__).parent
 ENDS = ("embed_tokens", "lm_head")
 STACKS = "mlp.experts"
-BLOCK = ModelSpec(
-    name="block",
-    num_layers=1,
-    hidden_size=sizes.HIDDEN,
-    num_heads=sizes.NUM_HEADS,
-    num_kv_heads=sizes.NUM_KV_HEADS,
-    head_dim=sizes.HEAD_DIM,
-    ffn_size=sizes.FFN,
-    gated_mlp=True,
-    norm="rmsnorm",
-    vocab_size=sizes.VOCAB,
-    max_seq_len=sizes.SEQ_LEN,
-)
+BLOCK = ModelSpec(**sizes.BLOCK)
 
 
 def measured(targets: str, rank: int, *of: str) -> dict[str, Any]:
@@ -140,47 +129,10 @@ def test_models_have_as_many_trained_parameters_as_peft_makes(
     )
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        adapted = get_peft_model(of_shape(spec), lora)
+        adapted = get_peft_model(build(model), lora)
     trained, _ = adapted.get_nb_trainable_parameters()
     assert training_problem(spec, training, kernels) == ("", "")
     assert adapter_params(spec, training, kernels) == trained
-
-
-KINDS = {name: name for name in ("mixtral", "qwen3", "gpt2", "falcon", "phi3")}
-KINDS |= {"gpt-oss": "gpt_oss", "pythia": "gpt_neox", "minimax-m2": "minimax_m2"}
-KINDS |= {"glm-4.5": "glm4_moe", "ernie-4.5": "ernie4_5_moe"}
-HYBRIDS = {"qwen3-next": "qwen3_next", "qwen3.5": "qwen3_5_text"}
-
-
-def of_shape(spec: ModelSpec) -> Any:
-    number = spec.moe.num_experts if spec.moe else 0
-    experts = {"num_experts": number, "num_local_experts": number} if number else {}
-    if spec.moe:
-        names = ("n_routed_experts", "moe_num_experts")
-        widths = ("moe_intermediate_size", *["intermediate_size"] * (spec.family == "minimax-m2"))
-        experts |= dict.fromkeys(names, number) | dict.fromkeys(widths, spec.moe.expert_ffn_size)
-    kind = KINDS.get(spec.family, "llama") + "_moe" * (spec.family == "qwen3" and bool(experts))
-    shape = {
-        "hidden_size": spec.hidden_size,
-        "intermediate_size": spec.ffn_size,
-        "ffn_hidden_size": spec.ffn_size,
-        "num_hidden_layers": spec.num_layers,
-        "num_attention_heads": spec.num_heads,
-        "num_key_value_heads": spec.num_kv_heads,
-        "num_kv_heads": spec.num_kv_heads,
-        "new_decoder_architecture": True,
-        "head_dim": spec.head_dim,
-        "vocab_size": spec.vocab_size,
-        "pad_token_id": 0,
-    }
-    if spec.mixer:
-        kind = HYBRIDS[spec.family].replace("_text", "_moe_text" if experts else "_text")
-        shape["linear_num_value_heads"] = spec.mixer.num_heads
-        shape["linear_num_key_heads"] = spec.mixer.num_key_heads
-        shape["shared_expert_intermediate_size"] = spec.moe.shared_ffn_size if spec.moe else 0
-    if kind == "falcon":
-        del shape["head_dim"]
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(shape | experts)))
 
 
 @pytest.mark.parametrize("mode", ["lora", "qlora"])

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from contexts import context_of
-from megatron_start import MegatronStarts, Start
+from megatron_start import Start
+from starts import Starts
 
 from planner.catalog import list_models
 from planner.catalog.models import load_model, load_model_details
@@ -63,7 +64,7 @@ def layers_of(model: ModelSpec) -> dict[str, Any]:
     return found
 
 
-def built(megatron: MegatronStarts, model: ModelSpec) -> dict[str, Any]:
+def built(megatron: Starts, model: ModelSpec) -> dict[str, Any]:
     """What Megatron says of a model."""
     context: Context = context_of(model=model, seq_len=1024)
     shape = [word for line in shape_choices(context) for word in words_of(line.key, line.value)]
@@ -76,7 +77,7 @@ def built(megatron: MegatronStarts, model: ModelSpec) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", list_models())
-def test_megatron_builds_the_model_that_the_words_name(megatron: MegatronStarts, name: str) -> None:
+def test_megatron_builds_the_model_that_the_words_name(megatron: Starts, name: str) -> None:
     """The first layers of every kind are built, and counted as often as they are there."""
     if not is_accepted(name):
         return

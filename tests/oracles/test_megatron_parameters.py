@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from contexts import columns_of, context_of, with_traits
-from megatron_model import MegatronRanks, RankCase
+from megatron_model import RankCase
 from rank_parameters import RankParameters, rank_parameters
+from starts import Starts, running
 
 from planner.catalog.models import load_model_details
 from planner.cost.stage_parts import stage_parameters
@@ -122,11 +123,9 @@ def cases(table: dict[str, list[Layout]]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def megatron(megatron_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with (tmp_path_factory.mktemp("megatron") / "log.txt").open("w+", encoding="utf-8") as log:
-        ranks = MegatronRanks(megatron_path, log)
+def megatron(megatron_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starts]:
+    with running("megatron_model.py", tmp_path_factory.mktemp("megatron"), megatron_path) as ranks:
         yield ranks
-        ranks.close()
 
 
 def mixture_config(model: ModelSpec, moe: MoeSpec) -> dict[str, Any]:
@@ -236,15 +235,15 @@ def gains_without_query_rank(name: str, layout: Layout, stage: int) -> int:
     return mla.kv_lora_rank * sum(layout.chunks[stage :: layout.pp])
 
 
-def counted(megatron: MegatronRanks, case: RankCase) -> RankParameters:
-    tensors = megatron.count(case)
+def counted(megatron: Starts, case: RankCase) -> RankParameters:
+    tensors = megatron.made(case)
     experts = sum(size for name, size in tensors.items() if ".experts." in name)
     return RankParameters(dense=sum(tensors.values()) - experts, experts=experts)
 
 
 @pytest.mark.parametrize(("name", "layout"), cases(DENSE | MIXTURES))
 def test_every_stage_holds_what_megatron_builds(
-    megatron: MegatronRanks, name: str, layout: Layout
+    megatron: Starts, name: str, layout: Layout
 ) -> None:
     for stage in range(layout.pp):
         ours = planned(name, layout, stage)
@@ -255,7 +254,7 @@ def test_every_stage_holds_what_megatron_builds(
 
 @pytest.mark.parametrize(("name", "layout"), cases(DENSE))
 def test_the_cost_model_prices_what_megatron_builds(
-    megatron: MegatronRanks, name: str, layout: Layout
+    megatron: Starts, name: str, layout: Layout
 ) -> None:
     columns = columns_of(tp=layout.tp, pp=layout.pp, vpp=layout.vpp)
     parts = stage_parameters(context_of(model=name), columns)
@@ -267,7 +266,7 @@ def test_the_cost_model_prices_what_megatron_builds(
         assert priced == built.total
 
 
-def test_all_ranks_of_a_stage_hold_equally_much(megatron: MegatronRanks) -> None:
+def test_all_ranks_of_a_stage_hold_equally_much(megatron: Starts) -> None:
     layout = even(32, pp=2, tp=2, ep=2)
     for stage in range(layout.pp):
         ranks = {
@@ -285,7 +284,7 @@ def test_all_ranks_of_a_stage_hold_equally_much(megatron: MegatronRanks) -> None
 
 @pytest.mark.parametrize(("name", "tp"), [("llama3-8b", 16), ("qwen2.5-1.5b", 4)])
 def test_ranks_beyond_the_key_value_heads_split_their_rows(
-    megatron: MegatronRanks, name: str, tp: int
+    megatron: Starts, name: str, tp: int
 ) -> None:
     layout = even(load_model_details(name).spec.num_layers, tp=tp)
     assert planned(name, layout, 0) == counted(megatron, rank_case(name, layout))
@@ -312,7 +311,7 @@ ADAPTED = [
 @pytest.mark.parametrize("modules", [("linear_qkv",), ("linear_proj", "linear_fc1"), (*MODULES,)])
 @pytest.mark.parametrize(("name", "layout"), ADAPTED, ids=str)
 def test_every_rank_trains_the_adapters_that_bridge_makes(
-    megatron: MegatronRanks, name: str, layout: Layout, modules: tuple[str, ...]
+    megatron: Starts, name: str, layout: Layout, modules: tuple[str, ...]
 ) -> None:
     targets = tuple(target for module in modules for target in MODULES[module])
     training = Training(mode="lora", rank=16, targets=read_targets(",".join(targets)))
@@ -328,7 +327,7 @@ def test_every_rank_trains_the_adapters_that_bridge_makes(
     built = 0
     for stage in range(layout.pp):
         case = replace(rank_case(name, layout, stage=stage), adapters=adapters)
-        tensors = megatron.count(case)
+        tensors = megatron.made(case)
         assert all(".adapter." in tensor for tensor in tensors)
         layers = sum(layout.chunks[stage :: layout.pp])
         assert parts.params.item() * layers == sum(tensors.values()), f"stage {stage}"
@@ -350,7 +349,7 @@ AHEAD = [
 
 @pytest.mark.parametrize(("name", "layout", "number"), AHEAD)
 def test_multi_token_prediction_adds_what_megatron_builds(
-    megatron: MegatronRanks, name: str, layout: Layout, number: int
+    megatron: Starts, name: str, layout: Layout, number: int
 ) -> None:
     """On the stage of the head, with the embedding where that lies on another; on no other."""
     columns = columns_of(
@@ -370,7 +369,7 @@ def test_multi_token_prediction_adds_what_megatron_builds(
         assert with_mtp.experts - before.experts == added.experts * is_last, f"stage {stage}"
 
 
-def test_the_whole_of_multi_token_prediction_is_counted(megatron: MegatronRanks) -> None:
+def test_the_whole_of_multi_token_prediction_is_counted(megatron: Starts) -> None:
     """It is the same behind few layers as behind all."""
     for name in ("deepseek-v3", "glm-4.5-air"):
         model = load_model_details(name).spec

@@ -4,21 +4,16 @@ A browser is no Python package and none is brought by scripts/oracles: without o
 skipped, which says nothing about the page.
 """
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
-from plan_document import plan_document
+from browser_pipe import BROWSER, BROWSERS, pipeline_plan
 
-from planner.cli.saved import read_saved
 from planner.report.document import rendered
 from planner.report.page import describe
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
 WIDTH, HEIGHT = 1200, 4000
 THEMES = {"dark": 0, "light": 1}  # as the engine numbers preferred colour schemes
@@ -28,13 +23,8 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BRO
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    stages = {"layers_per_stage": [8] * 4, "selective_layers_per_stage": [0] * 4}
-    layout = {"dp": 2, "pp": 4, "num_micro_batches": 64, "recompute_layers_per_stage": [0] * 4}
-    saved = folder / "best.yaml"
-    saved.write_text(yaml.safe_dump(plan_document(**stages, **layout)))
-    plan, _ = read_saved(saved)
     path = folder / "page.html"
-    described = describe(plan, origin="", files=(), refused="none", answer=None)
+    described = describe(pipeline_plan(folder), origin="", files=(), refused="none", answer=None)
     path.write_text(rendered("page.html.j2", page=described), encoding="utf-8")
     return path
 

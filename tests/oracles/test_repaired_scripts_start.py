@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 from contexts import context_of, strategy_of
-from megatron_start import MegatronStarts, Start
+from megatron_start import Start
 from script_forms import BY_HAND, ENVIRONMENTS, KINDS, SCRIPTS, started
+from starts import Starts
 
 from planner.formats.format import SourceText
 from planner.formats.registry import load_format
@@ -23,7 +24,7 @@ SAME = ("dp", "tp", "pp", "num_micro_batches")
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
 def test_megatron_starts_what_a_script_hands_on(
-    megatron: MegatronStarts, path: Path, tmp_path: Path
+    megatron: Starts, path: Path, tmp_path: Path
 ) -> None:
     source = SourceText(path="train.sh", text=path.read_bytes().decode())
     context, strategy = context_of(), strategy_of(**PLAN)

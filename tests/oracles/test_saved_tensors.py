@@ -38,19 +38,7 @@ MLA = MlaSpec(
     qk_rope_head_dim=sizes.ROPE_DIM,
     v_head_dim=sizes.HEAD_DIM,
 )
-LLAMA = ModelSpec(
-    name="block",
-    num_layers=1,
-    hidden_size=sizes.HIDDEN,
-    num_heads=sizes.NUM_HEADS,
-    num_kv_heads=sizes.NUM_KV_HEADS,
-    head_dim=sizes.HEAD_DIM,
-    ffn_size=sizes.FFN,
-    gated_mlp=True,
-    norm="rmsnorm",
-    vocab_size=sizes.VOCAB,
-    max_seq_len=sizes.SEQ_LEN,
-)
+LLAMA = ModelSpec(**sizes.BLOCK)
 GPT = replace(LLAMA, num_kv_heads=sizes.NUM_HEADS, gated_mlp=False, norm="layernorm")
 GPT2 = replace(GPT, head_dim=sizes.HIDDEN // sizes.NUM_HEADS)
 STARCODER2 = replace(GPT2, num_kv_heads=sizes.NUM_KV_HEADS)

@@ -3,24 +3,17 @@
 import functools
 import http.server
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
-from browser_pipe import Browser
-from plan_document import plan_document
+from browser_pipe import BROWSER, Browser, pipeline_plan
 
 from planner.answers.execution import iteration
-from planner.cli.saved import read_saved
 from planner.report.trace import render_trace
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser is there")
 TRACKS = "self.app?.trace?.workspace.flatTracks.map(track => track.name)"
 """Names of all rows, in the order in which they are shown."""
@@ -32,12 +25,8 @@ COUNT = (
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trace")
-    stages = {"layers_per_stage": [8] * 4, "selective_layers_per_stage": [0] * 4}
-    layout = {"dp": 2, "pp": 4, "num_micro_batches": 64, "recompute_layers_per_stage": [0] * 4}
-    saved = folder / "best.yaml"
-    saved.write_text(yaml.safe_dump(plan_document(**stages, **layout)))
-    plan, _ = read_saved(saved)
     path = folder / "trace.json"
+    plan = pipeline_plan(folder)
     path.write_text(render_trace(plan, iteration(plan)), encoding="utf-8")
     return path
 

@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ import torch
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate_plans import Case, cases
+from rule_examples import judged
 from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from planner.errors import ExpressError
@@ -96,24 +97,13 @@ def test_training_arguments_take_every_plan(
     assert {*kinds} == {"fsdp", "fsdp on a mesh", "deepspeed", "replicas"}
 
 
-def example(rule: str, which: str) -> str:
-    return (EXAMPLES / rule / f"{which}.json").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if rule.enforced])
-def test_transformers_refuses_what_an_enforced_rule_refuses(rule: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
-        arguments(example(rule, "refused"), tmp_path)
-
-
-@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules if not rule.enforced])
-def test_transformers_takes_what_only_the_planner_refuses(rule: str, tmp_path: Path) -> None:
-    arguments(example(rule, "refused"), tmp_path)
-
-
-@pytest.mark.parametrize("rule", [rule.name for rule in FORMAT.rules])
-def test_transformers_takes_the_accepted_file(rule: str, tmp_path: Path) -> None:
-    arguments(example(rule, "accepted"), tmp_path)
+@pytest.mark.parametrize(("rule", "kind", "is_refused"), judged(FORMAT))
+def test_transformers_judges_the_examples_as_the_rules_say(
+    rule: str, kind: str, is_refused: bool, tmp_path: Path
+) -> None:
+    text = (EXAMPLES / rule / f"{kind}.json").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match=r"\w") if is_refused else nullcontext():
+        arguments(text, tmp_path)
 
 
 @pytest.mark.parametrize("key", sorted(replaced()))

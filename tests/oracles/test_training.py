@@ -6,14 +6,13 @@ that ``planner plan --emit`` wrote and nothing else but a training script.
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starts import free_port
+from starts import of_ranks, run_worker
 
 from planner.answers.plan_file import load_plan
 from planner.spec.strategy import Strategy
@@ -54,32 +53,16 @@ def fill_in(folder: Path) -> None:
 def trained(folder: Path, script: str, num_ranks: int) -> list[dict[str, Any]]:
     """Run the emitted launch script and return what every rank reports."""
     environment = {
-        **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(FOLDER),
-        "OMP_NUM_THREADS": "1",
-        "MASTER_PORT": str(free_port()),
         "TRAIN_SCRIPT": str(FOLDER / script),
         "LEARNING_RATE": LEARNING_RATE,
         "SEQ_LEN": str(SEQ_LEN),
         "MICRO_BATCH": str(MICRO_BATCH),
         "OUT": str(folder),
     }
-    with subprocess.Popen(
-        ["bash", str(folder / "launch.sh")],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    assert process.returncode == 0, output[-5000:]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
+    run_worker(["bash", str(folder / "launch.sh")], folder, environment, TIMEOUT_S)
+    return of_ranks(folder, num_ranks)
 
 
 @pytest.mark.parametrize(("framework", "stage", "num_ranks"), JOBS)

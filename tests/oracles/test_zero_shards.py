@@ -4,9 +4,6 @@ Sizes are odd, and some smaller than the number of ranks, so that every kind of 
 """
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contexts import small_model
+from hf_types import config_fields
 from shards import (
     BF16,
     FP32,
@@ -26,10 +25,10 @@ from shards import (
     zero3_sub_groups,
     zero_bytes,
 )
-from starts import free_port
+from starts import of_ranks, run_worker
 
 from planner.layers.weights import Weight
-from planner.spec.model import Biases, MlaSpec, ModelSpec, MoeSpec
+from planner.spec.model import Biases, MlaSpec, MoeSpec
 from planner.units import Array
 
 WORKER = Path(__file__).with_name("zero_worker.py")
@@ -44,32 +43,21 @@ ZERO_OPTIONS = {
     "stage3_param_persistence_threshold": PERSISTENCE,
 }
 
-LLAMA = ModelSpec(
-    name="llama",
-    num_layers=3,
-    hidden_size=5,
-    num_heads=5,
-    num_kv_heads=1,
-    head_dim=6,
+SIZES = {"vocab_size": 131, "num_heads": 5}
+LLAMA = small_model(
+    **SIZES | {"num_layers": 3, "hidden_size": 5, "num_kv_heads": 1, "head_dim": 6},
     ffn_size=7,
-    gated_mlp=True,
-    vocab_size=131,
     max_seq_len=32,
+    gated_mlp=True,
     norm="rmsnorm",
+    biases=Biases(),
 )
-GPT2 = ModelSpec(
-    name="gpt2",
-    num_layers=2,
-    hidden_size=35,
-    num_heads=5,
-    num_kv_heads=5,
-    head_dim=7,
+GPT2 = small_model(
+    **SIZES | {"num_layers": 2, "hidden_size": 35, "num_kv_heads": 5, "head_dim": 7},
     ffn_size=53,
-    vocab_size=131,
     max_seq_len=33,
     num_learned_positions=33,
     tied_embeddings=True,
-    biases=Biases(qkv=True, attention_output=True, mlp=True),
 )
 MIXTRAL = replace(LLAMA, moe=MoeSpec(num_experts=4, top_k=2, expert_ffn_size=7))
 DEEPSEEK = replace(
@@ -90,44 +78,9 @@ DEEPSEEK = replace(
 MODELS = {"llama": LLAMA, "gpt2": GPT2}
 """Models that are trained; of the other two only the shapes are compared."""
 ALL_MODELS = {**MODELS, "mixtral": MIXTRAL, "deepseek": DEEPSEEK}
-LLAMA_CONFIG = {
-    "vocab_size": LLAMA.vocab_size,
-    "hidden_size": LLAMA.hidden_size,
-    "intermediate_size": LLAMA.ffn_size,
-    "num_hidden_layers": LLAMA.num_layers,
-    "num_attention_heads": LLAMA.num_heads,
-    "num_key_value_heads": LLAMA.num_kv_heads,
-    "head_dim": LLAMA.head_dim,
-    "max_position_embeddings": LLAMA.max_seq_len,
-}
-CONFIGS: dict[str, dict[str, int]] = {
-    "llama": LLAMA_CONFIG,
-    "gpt2": {
-        "vocab_size": GPT2.vocab_size,
-        "n_embd": GPT2.hidden_size,
-        "n_inner": GPT2.ffn_size,
-        "n_layer": GPT2.num_layers,
-        "n_head": GPT2.num_heads,
-        "n_positions": GPT2.max_seq_len,
-    },
-    "mixtral": LLAMA_CONFIG | {"num_local_experts": 4},
-    "deepseek": {name: value for name, value in LLAMA_CONFIG.items() if name != "head_dim"}
-    | {
-        "num_key_value_heads": 5,
-        "q_lora_rank": 12,
-        "kv_lora_rank": 14,
-        "qk_nope_head_dim": 6,
-        "qk_rope_head_dim": 4,
-        "v_head_dim": 8,
-        "moe_intermediate_size": 11,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "n_shared_experts": 1,
-        "n_group": 1,
-        "topk_group": 1,
-        "first_k_dense_replace": 1,
-    },
-}
+KINDS = {"llama": "llama", "gpt2": "gpt2", "mixtral": "mixtral", "deepseek": "deepseek_v3"}
+CONFIGS = {name: config_fields(ALL_MODELS[name], kind) for name, kind in KINDS.items()}
+CONFIGS["deepseek"] |= dict.fromkeys(("n_group", "topk_group", "n_shared_experts"), 1)
 SCHEMES: dict[str, dict[str, Any]] = {
     f"zero{stage}{'-fp32' if fp32 else ''}": {"stage": stage, "fp32_accumulation": fp32}
     for stage in (1, 2, 3)
@@ -151,29 +104,9 @@ def run_ranks(folder: Path, world_size: int) -> list[dict[str, Any]]:
         for name, config in CONFIGS.items()
     ]
     (folder / "cases.json").write_text(json.dumps(cases))
-    rendezvous = {
-        "LOCAL_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "DS_ACCELERATOR": "cpu",
-    }
-    log = folder / "log.txt"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, str(WORKER), str(world_size)],
-            cwd=folder,
-            env=os.environ | rendezvous,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        code = process.wait(TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        pytest.fail(f"not done in {TIMEOUT_S} s\n{log.read_text()[-3000:]}")
-    assert code == 0, log.read_text()[-3000:]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world_size)]
+    environment = {"LOCAL_SIZE": str(world_size), "DS_ACCELERATOR": "cpu"}
+    run_worker([sys.executable, str(WORKER), str(world_size)], folder, environment, TIMEOUT_S)
+    return of_ranks(folder, world_size)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ sharding wrappers, pipeline stages and schedule. It stops at the first ``to_empt
 
 import contextlib
 import io
-import json
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from starts import serve
 
 DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "ep")
 
@@ -137,23 +137,22 @@ def build(words: list[str]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Answer the cases on standard input."""
-    replies, sys.stdout = sys.stdout, sys.stderr
+def answer_to(case: dict[str, Any]) -> dict[str, Any]:
+    if case["path"]:
+        sys.path.insert(0, case["path"])
+    os.environ.update(case["environment"])
+    reply = start(case["words"], case["world"]) if case["world"] else build(case["words"])
+    if case["path"]:
+        sys.path.remove(case["path"])
+        sys.modules.pop("planner_config", None)
+    return reply
+
+
+def prepare() -> None:
     warnings.simplefilter("ignore")
     stub_kernels()
     use_cpu()
-    for line in sys.stdin:
-        case = json.loads(line)
-        if case.get("path"):
-            sys.path.insert(0, case["path"])
-        os.environ.update(case.get("environment", {}))
-        reply = start(case["words"], case["world"]) if case["world"] else build(case["words"])
-        if case.get("path"):
-            sys.path.remove(case["path"])
-            sys.modules.pop("planner_config", None)
-        print(json.dumps(reply), file=replies, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve(answer_to, prepare)

@@ -40,7 +40,7 @@ def is_full(record: Record) -> bool:
 
 
 def has_adapters(record: Record) -> bool:
-    """On NVIDIA's accelerators; others are with test_other_vendors.py."""
+    """On NVIDIA's accelerators; others are with test_other_runs.py."""
     return record.lora is not None and not record.hardware.gpu.startswith("gaudi")
 
 
