@@ -140,7 +140,7 @@ def test_deepspeed_judges_the_examples_as_the_rules_say(
         ('"activation_checkpointing": {"partition_activation": true}', "unknown_key", False),
         ('"pipeline": {"stage": 2}', "unknown_key", False),
         ('"optimizer": {"typ": "AdamW"}', "unknown_key", False),
-        ('"zero_optimization": {"stage": "auto"}', "auto_value", False),
+        ('"zero_optimization": {"stage": "auto"}', "bad_value", False),
     ],
 )
 def test_findings_of_the_reader_are_refused_by_deepspeed_or_missed(

@@ -1,27 +1,28 @@
-"""What Megatron's format writes and says, against Megatron-LM's own start."""
+"""What Megatron's format writes, into scripts too, and says, against Megatron-LM's own start."""
 
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contexts import strategy_of
+from contexts import context_of, strategy_of
 from megatron_plans import CASES, SHARDED_CASES, Row, draw, draw_sharded
 from megatron_start import Start
 from rule_examples import judged, load_example
+from script_forms import BY_HAND, ENVIRONMENTS, KINDS, SCRIPTS
+from script_forms import started as run_script
 from starts import Starts
 
 from planner.cost.topology import groups_of
 from planner.errors import ExpressError
-from planner.formats.format import Emitted
+from planner.formats.format import Emitted, SourceText
 from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
 from planner.schedules.closed_form import chunk_layers
-
-ROOT = Path(__file__).resolve().parents[2]
+from planner.spec.strategy import Strategy
 
 MEGATRON = load_format("megatron")
 SEEDS = range(8)
@@ -34,6 +35,21 @@ FILLED = {
 }
 SAME = ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "micro_batch")
 SAME += ("num_micro_batches", "zero_stage", "dp_replicate")
+
+
+SCRIPT_PLAN = KINDS["megatron"].plans[-1]
+FORMS = [path for path in SCRIPTS if path.parent.name == "megatron"]
+WRITTEN = [path for path in FORMS if BY_HAND not in path.read_text()]
+LEFT = "--lr 1e-4 --train-iters 10 --tokenizer-type NullTokenizer --vocab-size 32000"
+LEFT += " --save-interval 10"
+"""What the forms leave out, and no plan says."""
+FILES = {"--te-precision-config-file", "config.yaml"}  # Words about a file that a form makes up
+
+
+def assert_started(report: dict[str, Any], strategy: Strategy, names: Sequence[str] = SAME) -> None:
+    assert "error" not in report, (strategy, report)
+    planned = {name: getattr(strategy, name) for name in names}
+    assert {name: report[name] for name in names} == planned
 
 
 def expressible(case: int) -> Iterator[tuple[Row, Emitted]]:
@@ -58,10 +74,7 @@ accepted: list[str] = []
 def test_megatron_starts_every_emitted_plan_as_planned(megatron: Starts, case: int) -> None:
     for (context, strategy), emitted in expressible(case):
         report = started(megatron, emitted, strategy.num_gpus)
-        assert "error" not in report, (strategy, report)
-        assert {name: report[name] for name in SAME} == {
-            name: getattr(strategy, name) for name in SAME
-        }
+        assert_started(report, strategy)
         assert report["global_batch"] == context.job.global_batch
         assert report["seq_len"] == context.job.seq_len
         if report["layers"]:
@@ -81,10 +94,7 @@ def test_megatron_starts_fully_sharded_plans_with_their_mesh(megatron: Starts, c
         except ExpressError:
             continue
         report = started(megatron, emitted, strategy.num_gpus)
-        assert "error" not in report, (strategy, report)
-        assert {name: report[name] for name in SAME} == {
-            name: getattr(strategy, name) for name in SAME
-        }
+        assert_started(report, strategy)
         stages.add(strategy.zero_stage)
     assert stages
 
@@ -107,9 +117,9 @@ def test_weights_are_cut_over_the_nearest_ranks(
         **shape, num_micro_batches=batch, sequence_parallel=True, layers_per_stage=layers
     )
     report = started(megatron, MEGATRON.emit(context, plan), plan.num_gpus)
+    assert_started(report, plan)
     assert report["cut"] == list(groups_of("dp_shard_cp", plan, 0)[0][:cut])
     assert report["experts_cut"] == list(groups_of("expert_dp_shard_cp", plan, 0)[0][:experts])
-    assert {name: report[name] for name in SAME} == {name: getattr(plan, name) for name in SAME}
 
 
 def test_enough_different_plans_were_accepted() -> None:
@@ -128,6 +138,23 @@ def test_the_args_file_holds_the_words_of_the_command() -> None:
             check=True,
         )
         assert piped.stdout.splitlines() == words
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+def test_megatron_starts_what_a_script_hands_on(
+    megatron: Starts, path: Path, tmp_path: Path
+) -> None:
+    source = SourceText(path="train.sh", text=path.read_bytes().decode())
+    strategy, environment = strategy_of(**SCRIPT_PLAN), {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    text = MEGATRON.write_into(source, context_of(), strategy)
+    launches = [words for each in ENVIRONMENTS for words in run_script(text, tmp_path, each)]
+    for launch in {tuple(words) for words in launches}:
+        at = next(at for at, word in enumerate(launch) if word.endswith(".py"))
+        if launch[at].startswith("tools/"):
+            continue
+        words = [*(word for word in launch[at + 1 :] if word not in FILES), *LEFT.split()]
+        start = Start(words=words, num_gpus=strategy.num_gpus, environment=environment)
+        assert_started(megatron.start(start), strategy, ("dp", "tp", "pp", "num_micro_batches"))
 
 
 def example_start(name: str, kind: str) -> Start:

@@ -12,15 +12,19 @@ import pytest
 import yaml
 from contexts import context_of, small_model, with_traits
 
+from planner.answers.recipe import recipe_strategy
+from planner.catalog.recipes import find_recipe
 from planner.cost.context import Context
 from planner.documents.tree import load_own
+from planner.query.like import recipe_gpus
 from planner.search.space import rules
 from planner.search.space.expressions import DIMENSIONS
-from planner.search.space.legality import RULES, whole_cluster
+from planner.search.space.legality import RULES, violations, whole_cluster
 from planner.search.space.rule import GPUS, Rule
 from planner.spec.model import MoeSpec
 from planner.spec.strategy import OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import Training
+from tools.plausibility import recipe_context
 
 CASES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text(encoding="utf-8"))
 TABLE = load_own("planner.search.space", "rules.yaml")
@@ -112,3 +116,12 @@ def test_what_is_said_names_the_cause(name: str, where: Where, columns: Where, s
     legal = rule.is_legal(context, {key: np.array([value]) for key, value in row.items()})
     assert legal.tolist() == [False]
     assert rule.words(context, row).startswith(said)
+
+
+def test_what_only_prunes_a_search_is_no_violation() -> None:
+    recipe = find_recipe("qwen3_30b_a3b_pretrain_16gpu_h100_bf16")
+    context = recipe_context(recipe)
+    strategy = recipe_strategy(recipe, context.model, recipe_gpus(recipe), recipe.global_batch)
+    assert not list(violations(context, strategy))
+    wide = replace(strategy, dp=1, tp=16, ep=1, num_micro_batches=1024)
+    assert all("scale_up" not in one.rule for one in violations(context, wide))
