@@ -5,7 +5,7 @@ rows as those of any cluster are.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -111,12 +111,10 @@ def _assumed(value: float) -> dict[str, Any]:
 
 def _accelerator(table: Table) -> dict[str, Any]:
     """Sizes, peaks and memory; shares of products and attention."""
-    by_dtype: defaultdict[str, list[Measured]] = defaultdict(list)
-    for row in table.of("product"):
-        by_dtype[row.dtype].append(row)
+    products = table.of("product")
     # the precision that was measured most is the one that training uses here
-    usual = max(by_dtype, key=lambda name: len(by_dtype[name]))
-    best = {name: max(own, key=attrgetter("flops_per_s")) for name, own in by_dtype.items()}
+    usual = Counter(row.dtype for row in products).most_common(1)[0][0]
+    best = {row.dtype: row for row in sorted(products, key=attrgetter("flops_per_s"))}
     fastest = max(table.of("copy", "add", "norm"), key=attrgetter("bytes_per_s"))
     made: dict[str, Any] = {
         "hbm_gib": _figure(table.machine.memory_bytes / GIB),
@@ -146,11 +144,10 @@ def _host(table: Table) -> dict[str, Any]:
     moved = HOST_ADAM_BYTES * adam.params / adam.time_s / GB
     shared = moved * machine.per_node / FUSED_HOST_FRACTION
     links = table.of("host_to_device", "device_to_host")
-    note = "pinned copies, the slower way"
-    rate = min((row.bytes_per_s for row in links), default=0.0)
-    if not links:
-        note = "copies in host memory: the device is the processor"
-        rate = max(row.bytes_per_s for row in table.of("copy", "add", "norm"))
+    copies = max(row.bytes_per_s for row in table.of("copy", "add", "norm"))
+    rate = min((row.bytes_per_s for row in links), default=copies)
+    by_host = "copies in host memory: the device is the processor"
+    note = "pinned copies, the slower way" if links else by_host
     by_all = f"Adam of all ranks, taken as {FUSED_HOST_FRACTION} of it"
     return {
         "host_memory_gib": _figure(machine.host_memory_bytes / GIB),

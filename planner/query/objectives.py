@@ -139,20 +139,6 @@ class Objective:
     amount: Amount | None = None
 
 
-def _price_basis(cluster: ClusterSpec) -> str:
-    node = cluster.node
-    if node.usd_per_hour is None:
-        return f"USD: no price of {node.name} is known."
-    return f"USD: {COST_INCLUDES}; {node.usd_per_hour:g} per node-hour ({node.price_note})."
-
-
-def _power_basis(cluster: ClusterSpec) -> str:
-    accelerator = cluster.accelerator
-    if accelerator.tdp_w is None:
-        return f"energy: no power figure of {accelerator.name} is known (tdp_w)."
-    return f"energy: {ENERGY_INCLUDES}; {accelerator.tdp_w:g} W each."
-
-
 _COST = Amount(
     of_hours=lambda hours, cluster: cost_usd(hours, cluster.node),
     part=attrgetter("node"),
@@ -162,7 +148,12 @@ _COST = Amount(
     column="USD",
     is_always_shown=True,
     includes=COST_INCLUDES,
-    basis=_price_basis,
+    basis=lambda cluster: (
+        f"USD: no price of {cluster.node.name} is known."
+        if cluster.node.usd_per_hour is None
+        else f"USD: {COST_INCLUDES}; {cluster.node.usd_per_hour:g} per node-hour "
+        f"({cluster.node.price_note})."
+    ),
 )
 _ENERGY = Amount(
     of_hours=lambda hours, cluster: energy_kwh(hours, cluster.accelerator),
@@ -173,7 +164,11 @@ _ENERGY = Amount(
     column="energy",
     text=format_energy,
     includes=ENERGY_INCLUDES,
-    basis=_power_basis,
+    basis=lambda cluster: (
+        f"energy: no power figure of {cluster.accelerator.name} is known (tdp_w)."
+        if cluster.accelerator.tdp_w is None
+        else f"energy: {ENERGY_INCLUDES}; {cluster.accelerator.tdp_w:g} W each."
+    ),
 )
 # By the name in files. Amounts are GPU seconds times a constant of the cluster and the job;
 # headroom is what is left of the usable HBM, the margin taken off, on the stage that is fullest at
@@ -253,7 +248,7 @@ class JobLimits:
 
         ``tokens_per_iteration · min(deadline_s / total_tokens, 1 / min_tokens_per_s)``, in s.
         """
-        return min(self._by_deadline_s(job), self._by_rate_s(job))
+        return min(self._longest_s(job).values())
 
     @property
     def is_empty(self) -> bool:
@@ -279,22 +274,18 @@ class JobLimits:
         """The limits a plan does not keep; a budget is not kept where there is no price."""
         job, cost = plan.context.job, plan.cost_usd()
         iteration_s, budget = plan.estimate.iter_time_s, self.budget_usd
-        missed: dict[Limit, bool] = {
-            "deadline": iteration_s > self._by_deadline_s(job),
-            "rate": iteration_s > self._by_rate_s(job),
-            "budget": budget is not None and (cost is None or cost > budget),
-        }
+        missed = {name: iteration_s > most_s for name, most_s in self._longest_s(job).items()}
+        missed["budget"] = budget is not None and (cost is None or cost > budget)
         return tuple(name for name, is_missed in missed.items() if is_missed)
 
-    def _by_deadline_s(self, job: JobSpec) -> float:
-        if self.deadline_s is None or self.total_tokens is None:
-            return math.inf
-        return job.tokens_per_iteration * (self.deadline_s / self.total_tokens)
-
-    def _by_rate_s(self, job: JobSpec) -> float:
-        if self.min_tokens_per_s is None:
-            return math.inf
-        return job.tokens_per_iteration / self.min_tokens_per_s
+    def _longest_s(self, job: JobSpec) -> dict[Limit, float]:
+        """Longest iteration that keeps deadline and rate, each by itself."""
+        found: dict[Limit, float] = {"deadline": math.inf, "rate": math.inf}
+        if self.deadline_s is not None and self.total_tokens is not None:
+            found["deadline"] = job.tokens_per_iteration * (self.deadline_s / self.total_tokens)
+        if self.min_tokens_per_s is not None:
+            found["rate"] = job.tokens_per_iteration / self.min_tokens_per_s
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

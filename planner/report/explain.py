@@ -290,9 +290,8 @@ def print_memory_answer(
         *((Text("\nby stage", "bold"), _stages(answer)) if several else ()),
         Text(),
     ]
-    savings = answer.savings
-    if not verbose:
-        savings = [saving for saving in savings if saving.peak_bytes is not None][:5]
+    possible = [saving for saving in answer.savings if saving.peak_bytes is not None]
+    savings = answer.savings if verbose else possible[:5]
     more = "-v adds every item and stage, all changes, assumptions; --all small items too."
     assumed = assumptions_line(answer.context, [answer.strategy])
     show(

@@ -79,10 +79,8 @@ def _verdict(one: Comparison) -> str:
     if one.predicted is None or one.time_error is None:
         return "Not priced: the layout is not known."
     slower = 1.0 / (1.0 + one.time_error) - 1.0
-    if abs(one.time_error) <= APART:
-        word = "As priced"
-    else:
-        word = "Slower than priced" if slower > 0 else "Faster than priced"
+    apart = "Slower than priced" if slower > 0 else "Faster than priced"
+    word = "As priced" if abs(one.time_error) <= APART else apart
     usual = "usual among published runs" if one.is_usual else "unusual: outside eight of ten runs"
     return f"{word}: {100 * slower:+.1f} % against the prediction, {usual}."
 

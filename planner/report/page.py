@@ -164,9 +164,8 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
     for name, item in largest_first:
         hidden_s = item.busy_s - item.exposed_s
         hidden = format_seconds(hidden_s) if hidden_s > max(1e-3 * item.busy_s, 0.0) else ""
-        share = f"{item.exposed_s / estimate.iter_time_s:.1%}"
-        adds = format_seconds(item.exposed_s)
-        rows.append((item_title(name), f"time.{name}", adds, share, hidden))
+        adds, share = format_seconds(item.exposed_s), item.exposed_s / estimate.iter_time_s
+        rows.append((item_title(name), f"time.{name}", adds, f"{share:.1%}", hidden))
     rows.append(("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", ""))
     head = ("on the slowest stage", "item", "adds", "share", "overlapped")
     return text_table(head, rows, left=("item",))

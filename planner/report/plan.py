@@ -114,10 +114,8 @@ def tight_line(plans: Sequence[Plan]) -> str:
     if not tight:
         return ""
     rank, first = next(iter(tight.items()))
-    named, of_plan = f"Plan {rank} is", ""
-    if len(tight) > 1:
-        named = f"Plans {', '.join(tight)} are"
-        of_plan = f" (plan {rank})"
+    named = f"Plans {', '.join(tight)} are" if len(tight) > 1 else f"Plan {rank} is"
+    of_plan = f" (plan {rank})" if len(tight) > 1 else ""
     memory = first.estimate.memory
     return (
         f"{named} tight: {format_bytes(memory.free_bytes)} of HBM free{of_plan}, and published "

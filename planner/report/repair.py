@@ -208,9 +208,8 @@ def _shown(value: Value) -> str:
 
 def _wrong(made: FixedFile) -> Iterator[Part]:
     answer = made.answer
-    lines = [one_line(str(one)) for one in made.errors]
-    if made.format == PLAN:
-        lines = [f"{one.key}: {one.message}" for one in answer.violations]
+    broken = [f"{one.key}: {one.message}" for one in answer.violations]
+    lines = broken if made.format == PLAN else [one_line(str(one)) for one in made.errors]
     yield Text("What is wrong", "bold")
     deficits = (one.words for one in answer.deficits)
     yield from (f"  {line}" for line in (*lines, *deficits))

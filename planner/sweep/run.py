@@ -240,9 +240,8 @@ def _process() -> ProcessPoolExecutor:
 
 def num_cores() -> int:
     """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def on_ray(tasks: Iterable[Task], address: str) -> Answers:
