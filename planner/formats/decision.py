@@ -6,17 +6,17 @@ all follow from the same rows.
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any, Final, TypeAlias
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.tree import load_own
 from planner.errors import ExpressError
-from planner.expr import OF_DATA, computed, parsed
+from planner.expr import parsed
 from planner.formats.format import ExplainedKey, Located
-from planner.formats.settings import Refused, Settings, as_whole, decided, flag, given, which
+from planner.formats.settings import Names, Refused, Settings, as_whole, decided, flag, given, which
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
 # Names of decisions, each with the key that decides it and the value.
@@ -105,29 +105,11 @@ def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
     return cannot
 
 
-OF_PLANS = replace(OF_DATA, functions={"any": any})
+def refusals(package: str) -> dict[str, Callable[..., Iterator[str]]]:
+    """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions.
 
-
-class PlanNames(dict[str, Any]):
-    """What conditions ask of a plan: names of their table, its strategy's fields, its context."""
-
-    def __init__(self, names: Mapping[str, ast.expr], context: Context, strategy: Strategy) -> None:
-        super().__init__()
-        self.names, self.parts = names, (strategy, context)
-
-    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever a plan holds
-        """The value of a name, with ``__`` for its points."""
-        if name in self.names:
-            return computed(self.names[name], self, OF_PLANS)
-        first, *inner = name.split("__")
-        value = next(getattr(part, first) for part in self.parts if hasattr(part, first))
-        for each in inner:
-            value = getattr(value, each)
-        return value
-
-
-def refusals(package: str) -> dict[str, Cannot]:
-    """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions."""
+    Names in them are fields of the strategy, else parts of the context, with ``__`` for points.
+    """
     tables = {
         part: {text: parsed(str(condition)) for text, condition in table.items()}
         for part, table in load_own(package, "cannot.yaml").items()
@@ -140,12 +122,14 @@ def _refused(
     conditions: Mapping[str, ast.expr],
     names: Mapping[str, ast.expr],
     context: Context,
-    strategy: Strategy,
+    strategy: Strategy | None = None,
 ) -> Iterator[str]:
-    asked = PlanNames(names, context, strategy)
-    for text, tree in conditions.items():
-        if computed(tree, asked, OF_PLANS):
-            yield text.format_map(asked)
+    def ask(name: str) -> object:
+        first, *inner = name.split("__")
+        part = strategy if hasattr(strategy, first) else context
+        return reduce(getattr, inner, getattr(part, first))
+
+    return Names(names, ask).said(conditions)
 
 
 def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
@@ -340,10 +324,3 @@ def wrong_precision(context: Context, allowed: tuple[str, ...]) -> Iterator[str]
     precision = context.job.precision
     if precision not in allowed:
         yield f"precision {precision}: allowed are {', '.join(allowed)}"
-
-
-def wrong_profile(context: Context, others: tuple[str, ...], program: str) -> Iterator[str]:
-    """Say where a plan is priced as another program runs it, whose files these are not."""
-    profile = context.traits.profile
-    if context.traits.name == "megatron" and profile in others:
-        yield f"profile {profile}: another program than {program}, which runs no such plan"

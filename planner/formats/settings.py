@@ -164,6 +164,10 @@ class ConfigView:
     unresolved: set[str] = field(default_factory=set)
     """Keys that were asked for whose value the file leaves open; what rests on it is not said."""
 
+    def named(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+        """What conditions name so: an attribute of the view, or a setting."""
+        return getattr(self, name) if name in dir(self) else self.setting(name)
+
     def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
         """The value of a key that conditions name so, with ``__`` for its points.
 
@@ -205,34 +209,35 @@ class ConfigView:
         return self.settings[key].key if key in self.settings else key
 
 
-class Named(dict[str, Any]):
-    """What conditions ask of a file about a key: names of their table, its view, its settings."""
+class Names(dict[str, Any]):
+    """What conditions ask for: own values, names of their table, else what ``ask`` knows."""
 
     def __init__(
         self,
-        file: ConfigView,
         names: Mapping[str, ast.expr],
-        key: str = "",
+        ask: Callable[[str], Any],
+        **own: object,
     ) -> None:
-        super().__init__(
-            key=key,
-            given=file[key],
-            is_given=key in file.settings,
-        )
-        self.file, self.names = file, names
+        super().__init__(own)
+        self.names, self.ask = names, ask
 
-    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
         """The value of a name, asked for once it is needed."""
-        if name in self.names:
-            return computed(self.names[name], self, OF_RULES)
-        is_own = name in dir(self.file)
-        return getattr(self.file, name) if is_own else self.file.setting(name)
+        known = self.names.get(name)
+        return self.ask(name) if known is None else computed(known, self, OF_RULES)
+
+    def said(self, conditions: Mapping[str, ast.expr]) -> Iterator[str]:
+        """The texts whose conditions hold."""
+        for text, tree in conditions.items():
+            if computed(tree, self, OF_RULES):
+                yield text.format_map(self)
 
 
 # Conditions of data files have words for the kinds of values.
 OF_RULES = replace(
     OF_DATA,
     functions={
+        "any": any,
         "on": is_on,
         "flag": as_flag,
         "whole": as_whole,
@@ -328,7 +333,6 @@ def _broken(
 ) -> Violations:
     """What is wrong by the conditions that hold of a file, key by key."""
     for key in keys:
-        named = Named(file, names, key)
-        for text, tree in conditions.items():
-            if computed(tree, named, OF_RULES):
-                yield key, text.format_map(named)
+        is_given = key in file.settings
+        named = Names(names, file.named, key=key, given=file[key], is_given=is_given)
+        yield from ((key, text) for text in named.said(conditions))

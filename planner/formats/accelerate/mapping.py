@@ -270,7 +270,7 @@ DEEPSPEED = typed_section(
     stage_row(
         keys.STAGE,
         _of_stage,
-        several(lambda context, _: no_profile(context), no_deepspeed),
+        several(no_profile, no_deepspeed),
     ),
     steps_row(keys.STEPS, keys.FILE),
     devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 2),

@@ -1,6 +1,6 @@
 """Rows and refusals that Accelerate and TrainingArguments share, each under keys of its own."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.cost.context import Context
@@ -74,14 +74,8 @@ def num_machines(context: Context, strategy: Strategy) -> int:
     return -(-strategy.num_gpus // context.cluster.node.num_accelerators)
 
 
-def no_profile(context: Context) -> Iterator[str]:
-    """Yield what DeepSpeed's section has no key for whatever the layout."""
-    traits = context.traits
-    if traits.name == "deepspeed" and traits.states.zero3_secondary_weight_bytes:
-        yield f"profile {traits.profile}: the section has no key for hierarchical partitions"
-
-
 _REFUSALS = refusals(__package__)
+no_profile = _REFUSALS["profile"]
 no_fsdp = several(
     _REFUSALS["processors"],
     lambda _, s: unsupported(s, _CANNOT),

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TypeAlias
 
 from planner.cost.context import Context
-from planner.formats.decision import KeyValue, Table, nothing, reasons, wrong_profile
+from planner.formats.decision import KeyValue, Table, nothing, reasons, refusals
 from planner.formats.format import Located
 from planner.formats.megatron import mapping, states
 from planner.formats.megatron.mapping import selected_modules
@@ -34,12 +34,12 @@ from planner.formats.megatron.options import (
     typed,
     words_of,
 )
-from planner.formats.megatron.states import BF16_GRADIENTS, SHARDING, optimizer_problems
+from planner.formats.megatron.states import BF16_GRADIENTS, SHARDING
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.states import PRECISIONS as WORDS
 from planner.formats.settings import given
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import PLACEMENT_NAMES, Strategy
+from planner.spec.strategy import Strategy
 from planner.spec.training import FULL, PROJECTIONS, Target, Training
 
 VIRTUAL = "model.virtual_pipeline_model_parallel_size"
@@ -282,6 +282,7 @@ TABLE: Table = (
     ),
     row("", _CAPACITY, partial(runtime_choices, among=_CAPACITY), nothing),
 )
+_REFUSALS = refusals(__package__)
 # Options that are stated only where a plan needs them.
 BESIDE = (
     f"{PATTERN} --ckpt-format {states.AWARE} {' '.join(states.MOMENTS)} --mtp-num-layers "
@@ -298,39 +299,15 @@ def narrows(context: Context) -> Mapping[str, bool]:
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
     """Every decision that no override expresses."""
     yield from reasons(TABLE, context, strategy)
-    yield from _unnamed(context)
-    yield from states.REFUSALS["gradients"](context, strategy)
-    if strategy.vpp > 1 and narrows(context):
-        yield f"vpp: {strategy.vpp}; models of a hybrid_layer_pattern run without chunks"
-    if strategy.zero_stage < 2:
-        return
-    traits, placement = context.traits.states, strategy.placement
-    held = traits.zero2_gradient_bytes or traits.gradient_bytes
-    if held != 2:
-        yield "gradient_bytes: 4 under Megatron-FSDP; overrides cannot name its data types"
-    if placement != PLACEMENT_NAMES[0]:
-        yield f"placement: {placement} under Megatron-FSDP, which takes the usual order"
+    for part in (_REFUSALS["unnamed"], states.REFUSALS["gradients"], _REFUSALS["layout"]):
+        yield from part(context, strategy)
 
 
 def problems(context: Context) -> Iterator[str]:
     """Yield what cannot be expressed whatever the layout: the model, precision and optimizer."""
     yield from unbuilt(context)
-    yield from optimizer_problems(context)
-    yield from _unnamed(context)
-    yield from wrong_profile(
-        context,
-        ("nanotron", "llm.c", "classic", "zero-bubble"),
-        TITLE,
-    )
-
-
-def _unnamed(context: Context) -> Iterator[str]:
-    """Yield what Megatron has an option for, and Bridge no name."""
-    precision, optimizer = context.job.precision, context.traits.optimizer.name
-    if precision not in PRECISIONS:
-        yield f"precision: {precision}; allowed are {', '.join(PRECISIONS)}"
-    if optimizer == "adam-bf16":
-        yield f"optimizer: {optimizer}; overrides cannot name the data types of its states"
+    for part in (states.REFUSALS["optimizer"], _REFUSALS["unnamed"], _REFUSALS["profile"]):
+        yield from part(context)
 
 
 def beside(

@@ -15,7 +15,6 @@ from planner.formats.decision import (
     several,
     told,
     unless,
-    wrong_precision,
 )
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
@@ -38,7 +37,7 @@ _SWITCHES = [f"{keys.ZERO}.{switch}" for switch in keys.OLD_SWITCHES.values()]
 
 
 _REFUSALS = refusals(__package__)
-no_offload = _REFUSALS["offload"]
+no_offload, problems = _REFUSALS["offload"], _REFUSALS["problems"]
 
 
 def secondary_ranks(context: Context, strategy: Strategy) -> int:
@@ -46,16 +45,6 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
     if strategy.zero_stage != 3 or not context.traits.states.zero3_secondary_weight_bytes:
         return 1
     return min(context.cluster.node.num_accelerators, strategy.num_gpus)
-
-
-def problems(context: Context) -> Iterator[str]:
-    """Return what no file can express whatever the layout: precision and optimizer."""
-    precision, optimizer = context.job.precision, context.traits.optimizer.name
-    yield from wrong_precision(context, ("bf16", "fp16", "fp32"))
-    if optimizer not in keys.TYPES:
-        yield f"optimizer {optimizer}: allowed are {', '.join(keys.TYPES)}"
-    if optimizer == "adam-bf16" and precision != "bf16":
-        yield f"optimizer adam-bf16 with precision {precision}: it needs bf16"
 
 
 def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -273,7 +262,7 @@ TABLE: Table = (
         keys=keys.ENABLED,
         to=_to_precision,
         of=_of_precision,
-        cannot=lambda context, _: problems(context),
+        cannot=problems,
         off=dict.fromkeys(keys.ENABLED, False),
     ),
     KeyMapping(

@@ -23,7 +23,6 @@ from planner.formats.decision import (
     several,
     stated,
     unless,
-    wrong_profile,
 )
 from planner.formats.format import ALL, DECISIONS, Located, ParsedConfig, PerChunk
 from planner.formats.megatron.model import (
@@ -72,7 +71,6 @@ from planner.formats.megatron.states import (
     STATES,
     exchanges_beside_batches,
     of_runtime,
-    optimizer_problems,
 )
 from planner.formats.settings import Refused, Settings, flag, given
 from planner.schedules.closed_form import chunk_layers
@@ -348,8 +346,8 @@ OWNED = frozenset(key for row in (*MODEL, *TABLE) for key in row.keys)
 def problems(context: Context) -> Iterator[str]:
     """Yield what no option of Megatron-LM expresses for any layout: the model, the optimizer."""
     yield from shape_reasons(context)
-    yield from optimizer_problems(context)
-    yield from wrong_profile(context, ("nanotron", "llm.c"), "Megatron-LM")
+    yield from REFUSALS["optimizer"](context)
+    yield from REFUSALS["profile"](context)
 
 
 def left_open(settings: Settings) -> dict[str, Located]:

@@ -30,7 +30,7 @@ from planner.formats.megatron.options import (
     whole,
     word,
 )
-from planner.formats.settings import Settings, flag, given
+from planner.formats.settings import Names, Settings, flag, given
 from planner.limits import MAX_LAYERS
 from planner.spec.model import (
     Activation,
@@ -341,10 +341,8 @@ def _names(context: Context, strategy: Strategy | None = None) -> Mapping[str, A
 
 def shape_reasons(context: Context) -> Iterator[str]:
     """Every property of the model that no option of Megatron's models expresses."""
-    values = _names(context)
-    for text, condition in _tables()[0].items():
-        if computed(condition, values, OF_DATA):
-            yield f"model {context.model.name}: {text.format_map(values)}"
+    found = Names({}, _names(context).__getitem__).said(_tables()[0])
+    return (f"model {context.model.name}: {text}" for text in found)
 
 
 def shape_choices(context: Context) -> Iterator[KeyValue]:

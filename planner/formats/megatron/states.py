@@ -31,7 +31,7 @@ from planner.formats.megatron.options import (
     whole,
     word,
 )
-from planner.formats.settings import Settings, as_number, flag, given, which
+from planner.formats.settings import Settings, as_number, flag, given
 from planner.frameworks.settings import capacity_settings, runtime_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
@@ -94,14 +94,6 @@ def _of_optimizer(settings: Settings) -> Decided:
     if name == "adam" and flag(settings, AWARE) and states == ["bf16", "bf16"]:
         name = "adam-bf16"
     yield "optimizer", "--optimizer", "muon" if name == "dist_muon" else name
-
-
-def optimizer_problems(context: Context) -> Iterator[str]:
-    """An optimizer that no option names."""
-    name = context.traits.optimizer.name
-    return which(
-        {f"optimizer: {name}; allowed are {', '.join(OPTIMIZERS)}": name not in OPTIMIZERS}
-    )
 
 
 def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
@@ -215,7 +207,7 @@ STATES: Table = (
             OPTIMIZERS[c.traits.optimizer.name], f"planned with optimizer {c.traits.optimizer.name}"
         ),
         _of_optimizer,
-        lambda context, _: optimizer_problems(context),
+        REFUSALS["optimizer"],
     ),
     row(
         "zero_stage",

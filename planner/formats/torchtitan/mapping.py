@@ -25,7 +25,6 @@ from planner.formats.format import ALL, DECISIONS, Located
 from planner.formats.settings import Settings, decided, flag, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import (
-    NAME,
     POLICY,
     SELECTORS,
     TorchtitanView,
@@ -35,6 +34,7 @@ from planner.formats.torchtitan.keys import (
 from planner.spec.strategy import PLACEMENT_NAMES, V_SHAPED, Strategy
 
 _REFUSALS = refusals(__package__)
+unlike_software = _REFUSALS["software"]
 OFFLOADS = ("none", "optimizer+parameters:host")
 IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
 PROFILES = ("current", "eager")  # of the release: compiled and not
@@ -108,16 +108,6 @@ def _of_precision(settings: Settings) -> Decided:
     key = option.PRECISION if precision == "bf16" else "config"
     if word(settings, option.PRECISION) == "bfloat16" and precision in ("bf16", "mxfp8"):
         yield "precision", key, precision
-
-
-def unlike_software(context: Context, _: Strategy | None = None) -> Iterator[str]:
-    """Yield why the words do not fit a plan's profile, or cannot choose its optimizer."""
-    traits, optimizer = context.traits, context.traits.optimizer.name
-    if traits.name != NAME or traits.profile not in PROFILES:
-        profiles = " and ".join(PROFILES)
-        yield f"profile {traits.profile}: torchtitan's files start what {profiles} stand for"
-    if optimizer not in IMPLEMENTATIONS:
-        yield f"optimizer {optimizer}: words can choose {', '.join(IMPLEMENTATIONS)}"
 
 
 def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:

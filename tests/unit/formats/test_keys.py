@@ -17,7 +17,7 @@ from planner.formats.format import SourceText
 from planner.formats.megatron.options import load_options
 from planner.formats.megatron.view import MegatronView
 from planner.formats.registry import format_names, load_format, own_texts
-from planner.formats.settings import Named
+from planner.formats.settings import Names
 from planner.formats.trainer import mapping as trainer
 from planner.formats.trainer.keys import WHOLE, known, replaced
 
@@ -66,7 +66,7 @@ def test_a_whole_number_with_a_point_ends_a_training(key: str) -> None:
 def test_tables_of_megatron_and_bridge_name_what_there_is() -> None:
     table = load_own("planner.formats.megatron", "rules.yaml")
     shared = {name: parsed(text) for name, text in table.pop("names").items()}
-    file = Named(MegatronView(settings={}), shared)
+    file = Names(shared, MegatronView(settings={}).named, key="", given=None, is_given=False)
     for entry in table.values():
         for text, condition in entry["wrong"].items():
             assert not list(faults(parsed(condition), OF_DATA, names_in(parsed(condition))))
