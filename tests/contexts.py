@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from planner.answers.base import Plan
+from planner.answers.layout import requested, resolve
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
+from planner.cost.estimate import estimate
 from planner.frameworks.registry import load_traits
 from planner.layers.op import LayerShape
 from planner.spec.cluster import ClusterSpec
@@ -125,3 +128,14 @@ def strategy_of(**changes: Any) -> Strategy:
     none = (0,) * len(values["layers_per_stage"])
     unchanged = {"selective_layers_per_stage": none, "recompute_layers_per_stage": none}
     return Strategy(**{**unchanged, **values})
+
+
+def priced(context: Context, strategy: Strategy) -> Plan:
+    """A plan that no search found."""
+    found = estimate(context, strategy)
+    return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
+
+
+def plan_of(context: Context, **layout: Any) -> Plan:
+    """The plan of a layout given degree by degree."""
+    return priced(*resolve(context, requested(**layout)))

@@ -3,34 +3,23 @@
 from dataclasses import replace
 
 import pytest
-from contexts import strategy_of
+from contexts import context_of, priced, strategy_of
 
-from planner.answers.base import Plan
 from planner.answers.job import Job, JobAssumptions
-from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
-from planner.cost.context import Context
-from planner.cost.estimate import estimate
 from planner.errors import InputError
-from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_training
 from planner.layers.parameters import count_parameters
-from planner.spec.job import JobSpec
 from planner.spec.training import Training
 
 STRATEGY = strategy_of(dp=16, zero_stage=3, num_micro_batches=4, layers_per_stage=(32,))
 
 
 def job(framework: str = "torchtitan", *, tokens: int = 10**12, **terms: object) -> Job:
-    context = Context(
-        model=load_model("llama3-8b"),
-        job=JobSpec(global_batch=64, seq_len=8192, total_tokens=tokens),
-        cluster=load_cluster("2xdgx-h100"),
-        traits=load_traits(framework),
-    )
-    found = estimate(context, STRATEGY)
-    plan = Plan(context=context, strategy=STRATEGY, estimate=found, is_optimal=False)
-    return Job(plan=plan, terms=JobAssumptions(**terms))  # type: ignore[arg-type]
+    asked = {"model": "llama3-8b", "cluster": "2xdgx-h100", "framework": framework}
+    context = context_of(**asked, global_batch=64, seq_len=8192)
+    context = replace(context, job=replace(context.job, total_tokens=tokens))
+    return Job(plan=priced(context, STRATEGY), terms=JobAssumptions(**terms))  # type: ignore[arg-type]
 
 
 def with_traits(made: Job, traits: object) -> Job:

@@ -4,24 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from contexts import context_of
 
 from planner.answers.parameters import parameters
 from planner.catalog.clusters import load_cluster, node_of_catalog
-from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.frameworks.registry import load_traits
 from planner.spec.cluster import ClusterSpec
-from planner.spec.job import JobSpec
 from planner.units import GB, GBIT_PER_S, GIB
 
 
 def context_on(cluster: ClusterSpec) -> Context:
-    return Context(
-        model=load_model("llama3-8b"),
-        job=JobSpec(global_batch=512, seq_len=8192),
-        cluster=cluster,
-        traits=load_traits("megatron"),
-    )
+    return replace(context_of(model="llama3-8b", global_batch=512, seq_len=8192), cluster=cluster)
 
 
 def bare(cluster: ClusterSpec) -> ClusterSpec:

@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 import yaml
+from contexts import context_of, priced
 from places import assert_places
 
-from planner.answers.base import Plan
 from planner.answers.recipe import nearest_recipe, place, recipe_strategy, recipe_traits
-from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.catalog.recipes import Recipe, find_recipe, load_recipes
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
 from planner.frameworks.registry import load_traits
 from planner.query.like import priced_problem, recipe_cluster, recipe_gpus
-from planner.spec.job import JobSpec
+from planner.spec.job import Precision
 from planner.spec.strategy import Strategy
 from planner.units import GIB
 
@@ -25,24 +23,17 @@ H100 = "llama3_8b_pretrain_8gpu_h100_bf16"
 CASES = yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text("utf-8"))
 
 
-def question(model: str, cluster: str, *, batch: int = 128, precision: str = "bf16") -> Context:
-    return Context(
-        model=load_model(model),
-        job=JobSpec(global_batch=batch, seq_len=8192, precision=precision),  # type: ignore[arg-type]
-        cluster=load_cluster(cluster),
-        traits=load_traits("megatron", "bridge"),
-    )
+def question(
+    model: str, cluster: str, *, batch: int = 128, precision: Precision = "bf16"
+) -> Context:
+    asked = {"model": model, "cluster": cluster, "profile": "bridge", "precision": precision}
+    return context_of(**asked, global_batch=batch, seq_len=8192)
 
 
 def strategy_of(name: str, **changes: object) -> Strategy:
     recipe = replace(find_recipe(name), **changes)  # type: ignore[arg-type]
     model = load_model(recipe.model)
     return recipe_strategy(recipe, model, recipe_gpus(recipe), recipe.global_batch)
-
-
-def plan_of(context: Context, strategy: Strategy) -> Plan:
-    made = estimate(context, strategy)
-    return Plan(context=context, strategy=strategy, estimate=made, is_optimal=True)
 
 
 def test_as_many_layers_are_recomputed_as_are_named() -> None:
@@ -117,7 +108,7 @@ def test_a_layout_among_the_rows_is_found_with_its_knobs_apart() -> None:
     own = recipe_strategy(recipe, context.model, 8, 128)
     better = replace(own, dp=8, cp=1, num_micro_batches=16)
     knob = replace(own, offload="optimizer:host", offload_percent=25)
-    rows = [plan_of(context, better), plan_of(context, knob)]
+    rows = [priced(context, better), priced(context, knob)]
     found = place(context, recipe, rows)
     assert found.row == 2
     assert found.slower_fraction == pytest.approx(

@@ -3,16 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from contexts import context_of
+from contexts import context_of, plan_of
 
-from planner.answers.base import Plan
 from planner.answers.evidence import ratio_error
-from planner.answers.layout import requested, resolve
 from planner.answers.plan import answer
 from planner.answers.whatif import Case
 from planner.answers.why import WhyAnswer, speed, usd_per_token, why
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
 from planner.search.ranking.penalties import PENALTIES
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
@@ -158,12 +155,6 @@ def test_what_does_not_fit_and_what_is_illegal_is_explained() -> None:
     remedies = {one.change.words: one for one in illegal.nothing.remedies}
     dropped = remedies["without --fix tp=3"]
     assert dropped.plan.strategy == illegal.best.strategy
-
-
-def plan_of(context: Context, **layout: int) -> Plan:
-    context, strategy = resolve(context, requested(**layout, global_batch=64))
-    made = estimate(context, strategy)
-    return Plan(context=context, strategy=strategy, estimate=made, is_optimal=False)
 
 
 def test_layouts_of_one_job_are_known_as_published_pairs_are() -> None:

@@ -18,12 +18,11 @@ from chakra_traces import (
     replay_us,
     transfer_key,
 )
-from contexts import context_of, with_traits
+from contexts import context_of, priced, with_traits
 
 from planner.answers.base import Plan
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
 from planner.cost.stage_model import price
 from planner.cost.timeline import timeline
 from planner.errors import InputError
@@ -51,9 +50,7 @@ def made(context: Context, **layout: Any) -> Plan:
     """A plan; schedules and placements that no framework here offers are put into it."""
     free = {name: layout.pop(name) for name in ("placement", "schedule") if name in layout}
     context, strategy = resolve(context, requested(global_batch=16, **layout))
-    strategy = replace(strategy, **free)
-    found = estimate(context, strategy)
-    return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
+    return priced(context, replace(strategy, **free))
 
 
 def written(plan: Plan, folder: Path) -> Folder:

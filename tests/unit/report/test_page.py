@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from contexts import context_of
+from contexts import context_of, plan_of
 from page_text import Page, read_page
 
 from planner.answers.base import Answer, Plan, search_context
 from planner.answers.execution import MAX_PASSES, iteration
-from planner.answers.layout import requested, resolve
 from planner.answers.plan import answer
-from planner.cost.estimate import estimate
 from planner.formats.format import OutputFile
 from planner.notes import Note, NoteKind
 from planner.query.objectives import Aim
@@ -32,9 +30,7 @@ def plan() -> Plan:
 def planned(global_batch: int = 16, **layout: object) -> Plan:
     question = {"model": "llama3-8b", "cluster": "2xdgx-h100", "seq_len": 2048}
     context = context_of(**question, global_batch=global_batch)
-    context, strategy = resolve(context, requested(global_batch=global_batch, **layout))
-    found = estimate(context, strategy)
-    return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
+    return plan_of(context, global_batch=global_batch, **layout)
 
 
 def html(plan: Plan, **changes: Any) -> str:

@@ -4,12 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from contexts import priced
 
-from planner.answers.base import Plan
 from planner.answers.recipe import Placed, place, recipe_strategy
 from planner.answers.show import Recipes, recipes
 from planner.catalog.recipes import find_recipe
-from planner.cost.estimate import estimate
 from planner.report.plan import placed_line
 from planner.report.show import recipes_line
 from tools.plausibility import recipe_context
@@ -23,11 +22,8 @@ SHIPS = "NVIDIA ships cp 2, micro-batch 1 for 8 H100"
 def placed() -> Placed:
     context = recipe_context(RECIPE)
     strategy = recipe_strategy(RECIPE, context.model, 8, 128)
-    rows = [
-        Plan(context=context, strategy=each, estimate=estimate(context, each), is_optimal=True)
-        for each in (replace(strategy, dp=8, cp=1, num_micro_batches=16), strategy)
-    ]
-    return place(context, RECIPE, rows)
+    better = replace(strategy, dp=8, cp=1, num_micro_batches=16)
+    return place(context, RECIPE, [priced(context, better), priced(context, strategy)])
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from contexts import context_of
+from contexts import context_of, plan_of
 
 from planner.answers.base import Plan
 from planner.answers.execution import MAX_PASSES, iteration, too_long
-from planner.answers.layout import requested, resolve
-from planner.cost.estimate import estimate
 from planner.cost.topology import stage_ranks
 from planner.report.trace import render_trace
 
@@ -30,9 +28,7 @@ RANKS = (0, 4, 8, 12)
 @pytest.fixture
 def plan() -> Plan:
     context = context_of(model="llama3-8b", cluster="2xdgx-h100", global_batch=16, seq_len=2048)
-    context, strategy = resolve(context, requested(tp=2, pp=4, global_batch=16))
-    found = estimate(context, strategy)
-    return Plan(context=context, strategy=strategy, estimate=found, is_optimal=False)
+    return plan_of(context, tp=2, pp=4, global_batch=16)
 
 
 @pytest.fixture
