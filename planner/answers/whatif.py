@@ -148,8 +148,8 @@ def _entry(question: str) -> Path | None:
 @cache
 def _sources() -> tuple[tuple[str, int], ...]:
     """The files of the program: in a checkout they change under one version."""
-    paths = sorted(Path(planner.__file__).parent.rglob("*.py"))
-    return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
+    root = Path(planner.__file__).parent
+    return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(root.rglob("*.py")))
 
 
 def _kept(path: Path) -> SearchResult | None:

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -44,12 +44,8 @@ class Shapes:
         interest. Of all shapes, or of those found before under limits that were no lower.
         """
         if among is None:
-            groups = (limit_s > -np.inf) & (longest_s > 0)
-            among = np.arange(len(self.group))
-            if not groups.all():
-                parts = [self._by_group[group] for group in np.flatnonzero(groups).tolist()]
-                none = np.zeros(0, dtype=int)
-                among = np.sort(np.concatenate([none, *parts]))
+            asked = (limit_s > -np.inf) & (longest_s > 0)
+            among = np.flatnonzero(asked[self.group])
         lower = self.lower_s[among]
         group = self.group[among]
         kept = self.is_closed[among] & (lower < limit_s[group])
@@ -62,13 +58,6 @@ class Shapes:
         asks = lower < np.where(np.isneginf(opened), unopened, np.inf)
         asks &= (limit > opened) | (longest > opened_longest)
         return among[asks]
-
-    @cached_property
-    def _by_group(self) -> list[Index]:
-        """Positions of the shapes of every group."""
-        order = np.argsort(self.group, kind="stable")
-        starts = np.cumsum(np.bincount(self.group, minlength=len(self.gpus)))
-        return np.split(order, starts[:-1])
 
     def open(self, shapes: Index, limit_s: Array, longest_s: Array) -> Array:
         """Note under which limits of groups shapes are opened; those of all shapes before."""
