@@ -99,6 +99,8 @@ def assert_launch(emitted: Emitted, case: Case) -> None:
     assert all(part in variables[name] for name, part in case.get("variables", {}).items())
     assert " ".join(case.get("words", [])) in " ".join([*emitted.words, ""])
     assert set(case.get("left_open", [])) <= {*emitted.left_open.values()}
+    keys = [each.key.rpartition(".")[2] for each in emitted.decided if "content" in case]
+    assert all(key in emitted.files[0].text for key in keys)
 
 
 def assert_text(text: str, case: Case) -> None:
