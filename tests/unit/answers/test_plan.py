@@ -1,11 +1,13 @@
 """Plans inside the margin appear only where nothing else fits; what was found is remembered."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import planner
 
 from planner.answers import whatif
 from planner.answers.base import Answer
@@ -126,6 +128,13 @@ def test_the_same_question_again_has_the_same_result_without_a_search(
     monkeypatch.setattr(whatif, "search", None)
     assert whatif.remembered(context, **ask) == replace(found, is_remembered=True)
     assert len(list(kept.iterdir())) == 1
+
+
+def test_the_screen_is_the_same_and_says_so(kept: Path) -> None:
+    words = ("plan", "llama3-8b", "1xdgx-h100", "--global-batch", "64", "-v")
+    first, again = (" ".join(planner(*words).out.split()) for _ in range(2))
+    assert kept.exists()
+    assert again == re.sub(r"(in [0-9.]+ s);", r"\1, remembered;", first)
 
 
 @pytest.mark.parametrize(
