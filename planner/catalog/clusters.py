@@ -66,11 +66,7 @@ class _Part:
 
 def _part(kind: Kind, argument: str, beside: Path | None = None, key: str = "") -> _Part:
     path, raw = read_file(kind, argument, beside, key)
-    return _Part(
-        raw=raw,
-        name=name_of(path.stem),
-        path=path,
-    )
+    return _Part(raw=raw, name=name_of(path.stem), path=path)
 
 
 def load_cluster(argument: str | Path) -> ClusterSpec:
@@ -90,11 +86,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     meant = normalised_machine(str(argument))
     if meant != argument:
         cluster = load_cluster(meant)
-        note = Note(
-            kind=NoteKind.read_as,
-            text=f"{argument} is read as {meant}",
-            subject="cluster",
-        )
+        note = Note(kind=NoteKind.read_as, text=f"{argument} is read as {meant}", subject="cluster")
         return replace(cluster, assumptions=(*cluster.assumptions, note))
     if find_entry(str(argument), ("clusters",)):
         return _from_preset(str(argument), None)
@@ -180,12 +172,7 @@ def load_cluster_of(argument: str, num_accelerators: int) -> ClusterSpec:
         is_file = is_path(name)
         return _from_file(Path(name), num_nodes) if is_file else load_cluster(f"{num_nodes}x{name}")
     fabric = replace(one.fabric, num_accelerators=num_accelerators)
-    return replace(
-        one,
-        node=part_of_node(one.node, num_accelerators),
-        num_nodes=1,
-        fabric=fabric,
-    )
+    return replace(one, node=part_of_node(one.node, num_accelerators), num_nodes=1, fabric=fabric)
 
 
 def _smallest(argument: str) -> tuple[str, ClusterSpec]:
@@ -250,11 +237,7 @@ def _from_accelerators(count: int, accelerator: str) -> ClusterSpec:
         )
         raise InputError.single("cluster", f"{count}x{accelerator}", message)
     num_nodes = max(1, count // size)
-    note = Note(
-        kind=NoteKind.assumed,
-        text=assumption,
-        subject="cluster",
-    )
+    note = Note(kind=NoteKind.assumed, text=assumption, subject="cluster")
     return _cluster(f"{count}x{accelerator}", num_nodes, node, fabric, (note,))
 
 
@@ -321,11 +304,7 @@ def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]
         said += f", {rate[1]} Gb/s of every NIC"
     elif "network" in raw:
         rest["network"] = raw["network"]
-    note = Note(
-        kind=NoteKind.read_as,
-        text=f"the file is read as {said}",
-        subject="cluster",
-    )
+    note = Note(kind=NoteKind.read_as, text=f"the file is read as {said}", subject="cluster")
     return {**rest, "node": node.name, "count": count, "overrides": overrides}, (note,)
 
 
@@ -361,11 +340,7 @@ def cluster_of_data(
     stated: Mapping[str, Any] = {key: {} for key, part in parts.items() if part.section}
     file = validate(ClusterFile, {**raw, **stated}, where, problems)
     values = {key: getattr(file.overrides, key) for key in raw.get("overrides", ())}
-    overrides = Overrides(
-        where=where,
-        values=values,
-        levels=file.levels,
-    )
+    overrides = Overrides(where=where, values=values, levels=file.levels)
     node, fabric = _read(**parts, overrides=overrides)
     name = file.name or name_of(path.stem)
     return _cluster(name, num_nodes or file.count, node, fabric, overrides.notes())

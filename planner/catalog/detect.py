@@ -252,18 +252,17 @@ def _size(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
     domain = node.scale_up.domain_accelerators
     if domain.value == whole.value:
         yield _override("scale_up_domain_accelerators", size, seen, domain)
-    if size > whole.value:
-        return
-    share = size / whole.value
-    where = f"share of {size} of {whole.value} GPUs"
-    if node.nics and node.nics.value > 1:
-        yield _override("nics", ceil(node.nics.value * share), where, node.nics)
-    if node.price:
-        price = node.price.usd_per_hour
-        yield _override("usd_per_hour", price.value * share, where, price)
-    memory = node.host_memory_gib
-    if memory and not _first(observations, "host_memory_mib"):
-        yield _override("host_memory_gib", memory.value * share, where, memory)
+    is_told = _first(observations, "host_memory_mib")
+    shared = {
+        "nics": node.nics if node.nics and node.nics.value > 1 else None,
+        "usd_per_hour": node.price.usd_per_hour if node.price else None,
+        "host_memory_gib": None if is_told else node.host_memory_gib,
+    }
+    for key, known in shared.items():
+        if known and size < whole.value:
+            value = known.value * (size / whole.value)
+            where = f"share of {size} of {whole.value} GPUs"
+            yield _override(key, ceil(value) if key == "nics" else value, where, known)
 
 
 def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Override]:

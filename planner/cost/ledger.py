@@ -7,12 +7,12 @@ import numpy as np
 from planner.cost.buffers import offload_buffer_bytes, transient_layer_bytes
 from planner.cost.layer import layer_shape
 from planner.cost.memory_terms import (
-    BUFFERS,
-    FROZEN,
     NON_ALLOCATOR,
     RESERVED,
     STATES,
+    TERMS,
     Lifetime,
+    StateTerm,
 )
 from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_model import PricedStrategy
@@ -146,7 +146,11 @@ def _state_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
         lifetime = _state_lifetime(subject, name)
         for part, share in _state_shares(subject, name).items():
             items.append(_flat_item(part, num_params, total * share, lifetime))
-    frozen = sum(numbers[term.per] * float(term.of(subject.parts, "device")[0]) for term in FROZEN)
+    frozen = sum(
+        numbers[term.per] * float(term.of(subject.parts, "device")[0])
+        for term in TERMS
+        if isinstance(term, StateTerm) and not term.elements
+    )
     return [*items, LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run")]
 
 
@@ -154,8 +158,9 @@ def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerIt
     """Items of the terms that are counted so; terms of one name are one item."""
     items: dict[str, LedgerItem] = {}
     numbers = subject.numbers(stage)
-    for term in BUFFERS:
-        if term.per not in per or not (number := numbers[term.per]):
+    for term in TERMS:
+        number = numbers[term.per]
+        if isinstance(term, StateTerm) or term.per not in per or not number:
             continue
         found = np.broadcast_to(term.of(subject.parts), (1,))
         num_bytes = number * float(found[0])

@@ -213,9 +213,6 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     ),
 )
 STATES = tuple(term for term in TERMS if isinstance(term, StateTerm) and term.elements)
-# Weights that are not trained.
-FROZEN = tuple(term for term in TERMS if isinstance(term, StateTerm) and not term.elements)
-BUFFERS = tuple(term for term in TERMS if isinstance(term, MemoryTerm))
 
 
 def bytes_per(per: Per, parts: StageParameters, place: Place = "device") -> Array:

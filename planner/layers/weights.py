@@ -75,24 +75,24 @@ def _vector(name: str, size: int, *, kind: str = "weight") -> list[Weight]:
     return [Weight(f"{name}.{kind}", (size,))] if size else []
 
 
-def _norm(model: ModelSpec, name: str) -> list[Weight]:
-    return list(_tensors(model, name, hidden_norm(model)))
+def _norms(model: ModelSpec, together: ParamCount) -> list[Weight]:
+    """Norms of the hidden state, of which there are so many parameters together."""
+    number = int(together.rows) // model.hidden_size
+    return _all_tensors(model, {f"norm_{index}": hidden_norm(model) for index in range(number)})
 
 
 def _layer(model: ModelSpec, kind: LayerKind) -> list[Weight]:
     """One layer in the order in which its module registers its tensors."""
     parts = layer_params(model, kind)
-    num_norms = int(parts.pop("norms").rows) // model.hidden_size
-    extra = parts.pop("extra")
-    tensors = []
-    for weight in _all_tensors(model.with_attention(LETTERS.get(kind, "F")), parts):
-        if model.moe and weight.name.startswith("routed"):
-            # All routed experts are one tensor of three dimensions.
-            weight = replace(weight, shape=(model.moe.num_experts, *weight.shape))
-        tensors.append(weight)
-    for index in range(num_norms):
-        tensors += _norm(model, f"norm_{index}")
-    return [*tensors, *_vector("extra", int(extra.rows))]
+    norms, extra = _norms(model, parts.pop("norms")), parts.pop("extra")
+    tensors = [
+        # All routed experts are one tensor of three dimensions.
+        replace(weight, shape=(model.moe.num_experts, *weight.shape))
+        if model.moe and weight.name.startswith("routed")
+        else weight
+        for weight in _all_tensors(model.with_attention(LETTERS.get(kind, "F")), parts)
+    ]
+    return [*tensors, *norms, *_vector("extra", int(extra.rows))]
 
 
 def weight_shapes(model: ModelSpec, part: Part) -> list[Weight]:
@@ -105,8 +105,7 @@ def weight_shapes(model: ModelSpec, part: Part) -> list[Weight]:
     if part == "embedding":
         return _all_tensors(model, embedding_params(model))
     if part == "final_norm":
-        num_norms = int(final_norm_params(model)["final_norm"].rows) // model.hidden_size
-        return [weight for index in range(num_norms) for weight in _norm(model, f"norm_{index}")]
+        return _norms(model, final_norm_params(model)["final_norm"])
     if part == "head":
         return _all_tensors(model, head_params(model))
     return _vector("extra", model.extra_params) if part == "extra" else _layer(model, part)

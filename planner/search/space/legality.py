@@ -8,10 +8,9 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.policies import offers_activation_offload
 from planner.documents.tree import load_own
-from planner.search.space import rules
 from planner.search.space.interleaving import chunk_size, fits_chunks, has_equal_chunks
-from planner.search.space.rule import GPUS, Clauses, Columns, Offerer, Rule, rule, stated_rule
-from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy, gpus_of
+from planner.search.space.rule import Offerer, Rule, stated_rule
+from planner.spec.strategy import LAYER_POLICIES, POLICY_COUNT_FIELDS, Strategy
 
 LAYERS = "layers_per_stage"
 
@@ -64,14 +63,16 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
             text = f"needs one number per stage: {strategy.pp}; given {len(values)}"
             yield Violation(key=name, text=text)
     num_layers = context.model.num_blocks
-    if min(layers) < 1:
-        yield Violation(key=LAYERS, text=f"every stage needs a layer; given {min(layers)}")
-    if sum(layers) != num_layers:
-        text = f"must add up to {num_layers} layers; given {sum(layers)}"
-        yield Violation(key=LAYERS, text=text)
-    if any(sum(chosen) > n for n, *chosen in zip(layers, *counts, strict=False)):
-        text = "a stage recomputes and offloads more layers than it holds"
-        yield Violation(key=LAYER_POLICIES["full"].counts, text=text)
+    more = any(sum(chosen) > n for n, *chosen in zip(layers, *counts, strict=False))
+    broken = {
+        f"every stage needs a layer; given {min(layers)}": min(layers) < 1,
+        f"must add up to {num_layers} layers; given {sum(layers)}": sum(layers) != num_layers,
+        "a stage recomputes and offloads more layers than it holds": more,
+    }
+    keys = (LAYERS, LAYERS, LAYER_POLICIES["full"].counts)
+    for key, (text, is_broken) in zip(keys, broken.items(), strict=True):
+        if is_broken:
+            yield Violation(key=key, text=text)
     offered = bool(offers_activation_offload(context, strategy.columns())[0])
     if strategy.layers_under["offloaded"] and not offered:
         given = context.traits.support.activation_offload
@@ -115,13 +116,17 @@ def _chunk_violations(strategy: Strategy) -> Iterator[Violation]:
 
 # In the order of the table, which is that in which they are asked.
 RULES: tuple[Rule, ...] = tuple(
-    stated_rule(name, row) if row else getattr(rules, name)
-    for name, row in load_own(__package__, "rules.yaml").items()
+    stated_rule(name, row) for name, row in load_own(__package__, "rules.yaml").items()
 )
 
 
 # Asked beside RULES where plans for a part of the cluster are of no interest.
-@rule(*GPUS, only_prunes=True)
-def whole_cluster(context: Context, columns: Columns) -> Clauses:
-    """The layout uses all GPUs of the cluster."""
-    return {"": gpus_of(columns) == context.cluster.num_accelerators}
+whole_cluster = stated_rule(
+    "whole_cluster",
+    {
+        "needs": ["gpus"],
+        "only_prunes": True,
+        "message": "The layout uses all GPUs of the cluster.",
+        "holds": {"": "gpus == cluster.num_accelerators"},
+    },
+)

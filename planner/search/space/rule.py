@@ -1,7 +1,6 @@
 """Legality rules: masks over columns of strategies, and what is said of layouts that break them.
 
-Rules that conditions say are rows of ``rules.yaml``. ``@rule`` makes one of a function that gets
-columns and returns clauses; its name is the rule's, its docstring what users read.
+They are rows of ``rules.yaml``, whose conditions are computed over columns.
 """
 
 import ast
@@ -16,25 +15,29 @@ from typing import Any, Literal
 import numpy as np
 
 from planner.cost.context import Context
+from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.expr import OF_DATA, computed, parsed
+from planner.layers.parameters import count_parameters
 from planner.search.space.interleaving import chunks_fit
+from planner.spec.cluster import NodeSpec
+from planner.spec.model import ModelSpec, has_sinks
 from planner.spec.strategy import (
     GPU_DEGREES,
-    OFFLOAD_CODES,
-    SCHEDULES,
+    PLACEMENT_NAMES,
     SEQUENCE_DEGREES,
     SHAPE,
     STAGE_DEGREES,
     STRATEGY_FIELDS,
 )
-from planner.units import Array, Mask, ceil_div
+from planner.spec.traits import StateTraits
+from planner.units import GIB, Array, Mask, ceil_div
 
 Columns = Mapping[str, Array]
 # The dimensions of one layout, names as their codes.
 Row = Mapping[str, int]
-# Where each part of a rule is kept, by what is said of a layout that breaks it; the first counts.
-# That is a template of :func:`filled`, or what picks it by the layout.
-Clauses = Mapping[str | Callable[[Context, Row], str], Mask]
+# Where each part of a rule is kept, by what is said of a layout that breaks it, a template of
+# :func:`filled`; the first counts.
+Clauses = Mapping[str, Mask]
 Check = Callable[[Context, Columns], Clauses]
 Offerer = Literal["framework", "optimizer"]
 # Their product is the number of GPUs; in the order they are decided.
@@ -67,7 +70,7 @@ class Rule:
         clauses = self.check(context, {name: np.array([value]) for name, value in row.items()})
         says = next(says for says, holds in clauses.items() if not np.all(holds))
         if says:
-            return filled(says if isinstance(says, str) else says(context, row), context, row)
+            return filled(says, context, row)
         given = ", ".join(f"{name}={row[name]}" for name in self.needs)
         return f"{self.message.splitlines()[0].rstrip('.')}; given {given}"
 
@@ -75,34 +78,6 @@ class Rule:
         """Return what is allowed here; empty where the rule does not state it."""
         allowed = self.allowed if isinstance(self.allowed, str) else self.allowed(context)
         return filled(allowed, context, {})
-
-
-def rule(*needs: str, **how: Any) -> Callable[[Check], Rule]:  # noqa: ANN401 - fields of a rule
-    """Make a rule of a function; the last of ``needs`` is where a file that breaks it is wrong."""
-
-    def made(check: Check) -> Rule:
-        message = (check.__doc__ or "").strip()
-        return Rule(
-            name=check.__name__,
-            needs=needs,
-            message=message,
-            check=check,
-            **how,
-        )
-
-    return made
-
-
-def is_schedule(columns: Columns, *names: str) -> Mask:
-    """Rows whose schedule is one of these."""
-    table = np.array([schedule in names for schedule in SCHEDULES])
-    return np.asarray(table[columns["schedule"].astype(int)])
-
-
-def offloads(columns: Columns, word: str) -> Mask:
-    """Rows that offload this, or to there."""
-    table = np.array([word in code for code in OFFLOAD_CODES])
-    return np.asarray(table[columns["offload"].astype(int)])
 
 
 def _joined(values: Iterator[Any], *, join: Callable[[Any, Any], Any], until: bool) -> Any:  # noqa: ANN401
@@ -113,6 +88,12 @@ def _joined(values: Iterator[Any], *, join: Callable[[Any, Any], Any], until: bo
         if joined is until:
             break
     return joined
+
+
+def loading_gib(states: StateTraits, node: NodeSpec, model: ModelSpec) -> float:
+    """Copies of a model that the ranks of a node load into host memory at the start."""
+    copies = states.host_load_bytes * node.num_accelerators
+    return copies * count_parameters(model) / GIB
 
 
 _LANGUAGE = replace(
@@ -130,6 +111,10 @@ _LANGUAGE = replace(
         "chunks_fit": chunks_fit,
         "coded": lambda name, words: [STRATEGY_FIELDS[name].code(word) for word in words],
         "least": partial(min, default=0),
+        "loading_gib": loading_gib,
+        "any_between": lambda low, sizes, high: np.any(
+            [(low < size) & (size < high) for size in sizes], axis=0
+        ),
         "len": len,
     },
 )
@@ -230,6 +215,10 @@ def filled(template: str, context: Context, row: Row) -> str:
         # Whole numbers of any size: plan files may state absurd ones.
         "nodes": -(-prod(row.get(name, 1) for name in GPU_DEGREES) // node.num_accelerators),
         "share": batch // row.get("dp", 1),
+        "twice_pp": 2 * row.get("pp", 1),
+        "twice_pp_less_one": 2 * row.get("pp", 1) - 1,
+        "pieces": _pieces(row),
+        "loading_gib": loading_gib(traits.states, node, context.model),
         "chunks": chunks,
         "chunk_layers": ceil_div(context.model.num_blocks, chunks),
     }
@@ -237,20 +226,46 @@ def filled(template: str, context: Context, row: Row) -> str:
     return _Formatter().vformat(template, (), parts_of(context) | known | values)
 
 
+def _pieces(row: Row) -> str:
+    """What a sequence is cut into, in words."""
+    cuts = {"2 x cp {cp}": 2 * row.get("cp", 1) * (row.get("cp", 1) > 1)}
+    cuts |= {"tp {tp}": row.get("tp", 1) * row.get("sequence_parallel", 0)}
+    words = " x ".join(name.format(**row) for name, number in cuts.items() if number > 1)
+    return f"{words} = {prod(number for number in cuts.values() if number > 1)} pieces"
+
+
 def parts_of(context: Context) -> dict[str, Any]:
     """Parts of a context that rules speak of."""
-    traits, moe = context.traits, context.model.moe
+    traits, moe, node = context.traits, context.model.moe, context.cluster.node
+    model, placements = context.model, context.placements or traits.support.placements
+    unusual = {
+        f"is an {model.architecture}": model.architecture != "decoder",
+        f"has a window of {model.sliding_window} tokens": model.sliding_window,
+        "has attention sinks": has_sinks(model),
+        "has linear mixers": model.mixer,  # their state goes from token to token
+    }
+    rooms = {
+        "host_memory_gib": node.host_memory_bytes,
+        "nvme_tb": node.nvme_bytes,
+        "nvme_read_gb_per_s": node.nvme_read_bytes_per_s,
+        "nvme_write_gb_per_s": node.nvme_write_bytes_per_s,
+    }
     return {
-        "model": context.model,
+        "unknown_rooms": tuple(name for name, value in rooms.items() if not value),
+        "model": model,
+        "unusual": " and ".join(words for words, holds in unusual.items() if holds),
         "moe": moe,
         "num_experts": moe.num_experts if moe else 0,
         "expert_width": moe.expert_ffn_size if moe else 0,
         "shared_width": moe.shared_ffn_size if moe else 0,
-        "mixer": context.model.mixer,
-        "second": context.model.with_attention("S"),
+        "mixer": model.mixer,
+        "second": model.with_attention("S"),
         "job": context.job,
         "cluster": context.cluster,
-        "node": context.cluster.node,
+        "level_sizes": [level.num_accelerators for level in context.cluster.levels[:-1]],
+        "first_placement": PLACEMENT_NAMES.index(placements[0]),
+        "host_room_gib": HOST_USABLE_FRACTION * (node.host_memory_bytes or 0.0) / GIB,
+        "node": node,
         "schedules": context.schedules,
         "traits": traits,
         "support": traits.support,

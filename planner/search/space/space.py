@@ -27,8 +27,6 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Rows
 
-# What rules drop of more never lies in memory at once.
-PART_ROWS = 2**20
 # Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB.
 MAX_SHAPES = 5 * 10**6
 EVERYTHING = Narrowing()
@@ -43,7 +41,7 @@ class Enumeration:
     context: Context
     narrowing: Narrowing = EVERYTHING
     uses_all: bool = False
-    part_rows: int = PART_ROWS  # Looked at together
+    part_rows: int = 2**20  # Looked at together: what rules drop of more never lies in memory
     dropped: dict[str, int] = field(default_factory=dict)
     is_cut: bool = False  # not all shapes were listed in time
 

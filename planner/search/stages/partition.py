@@ -91,12 +91,20 @@ def _swept(
             if is_beaten(slowest, tail):
                 break
             if (best and tried >= MOST_PROGRAMMES) or (tried and time.monotonic() > deadline):
-                return best or Partition(columns=None, seconds=np.inf, is_optimal=False)
+                return best or Partition(
+                    columns=None,
+                    seconds=np.inf,
+                    is_optimal=False,
+                )
             tried += 1
             total_s, columns = programme.least_total(fast & (table.tail_s <= tail))
             seconds = pipeline.seconds(slowest, total_s, tail)
             if columns is not None and (best is None or seconds < best.seconds):
-                best = Partition(columns=columns, seconds=seconds, is_optimal=False)
+                best = Partition(
+                    columns=columns,
+                    seconds=seconds,
+                    is_optimal=False,
+                )
             # 1e-12: relative rounding of sums of stage times.
             if total_s <= least_s * (1.0 + 1e-12):
                 break
