@@ -105,7 +105,7 @@ def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
     return cannot
 
 
-def refusals(package: str) -> dict[str, Callable[..., Iterator[str]]]:
+def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
     """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions.
 
     Names in them are fields of the strategy, else parts of the context, with ``__`` for points.

@@ -7,6 +7,8 @@ import pytest
 
 from planner.cost.context import Context
 from planner.errors import ExpressError
+from planner.expr import names_in, parsed
+from planner.formats.decision import refusals
 from planner.formats.registry import format_of, load_format
 from planner.frameworks.settings import with_training
 from planner.spec.training import TARGETS, Training
@@ -54,3 +56,16 @@ def test_plans_of_adapters_are_written_for_the_bridge_and_others_for_megatron_lm
     frozen = replace(context, traits=with_training(context.traits, LORA))
     assert format_of(frozen).name == "bridge"
     assert format_of(context_of(framework="deepspeed", profile="peft-2023")).name == "deepspeed"
+
+
+@pytest.mark.parametrize("name", ["accelerate", "bridge", "deepspeed", "megatron", "torchtitan"])
+def test_reasons_name_what_plans_have(
+    name: str, context_of: Contexts, strategy_of: Callable[..., object]
+) -> None:
+    for part in refusals(f"planner.formats.{name}").values():
+        conditions, names = part.args
+        trees = (*conditions.values(), *names.values())
+        asked = {each: parsed(each) for tree in trees for each in names_in(tree) if each != "any"}
+        texts = dict.fromkeys(conditions, parsed("True"))
+        said = list(part.func(asked | texts, names, context_of(), strategy_of()))
+        assert len(said) >= len(texts)
