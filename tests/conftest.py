@@ -34,9 +34,10 @@ settings.load_profile("untimed")
 
 # Files that take most of a minute each run first, so that no worker ends with one alone.
 LONGEST = """
-test_published_runs.py test_training.py test_search_exact.py test_format_torchtitan_oracle.py
-test_conflicts_exact.py test_megatron_starts.py test_docs.py test_fsdp_memory.py
-test_megatron_parameters.py test_zero_shards.py test_wheel.py test_published_layouts.py
+test_published_runs.py test_screens.py test_training.py test_search_exact.py
+test_format_torchtitan_oracle.py test_conflicts_exact.py test_megatron_starts.py test_docs.py
+test_fsdp_memory.py test_megatron_parameters.py test_zero_shards.py test_wheel.py
+test_published_layouts.py
 """
 SLOW_SCREENS = ("like", "maximize", "sensitivity", "size", "train", "versus", "why", "widths")
 # What scripts/check leaves to --all: each claim here is also held by a quicker test of the gate.
