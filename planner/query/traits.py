@@ -114,12 +114,13 @@ def _allowed(path: str, kind: object) -> str:
         return f"a list with some of {text}" if is_list else text
     if kind is bool:
         return "true, false"
-    element = get_args(kind)[0] if is_list else kind
+    element, *others = get_args(kind) if is_list else (kind,)
     if element not in (int, float):
         return "a list of words" if is_list else "a word"
     low, high = _range(path)
     numbers = f"{'whole numbers' if element is int else 'numbers'} from {low:g} to {high:g}"
-    return f"a list of {numbers}" if is_list else numbers
+    many = "" if others == [...] else f"{len(others) + 1} "
+    return f"a list of {many}{numbers}" if is_list else numbers
 
 
 def _choices(path: str, kind: object) -> Sequence[object]:
