@@ -5,9 +5,11 @@ Uses ``enumerate_space``, ``stage_model``, ``iteration_s``, ``fits``, ``fits_chu
 allows is derived here once more: counts of layers per stage, chunk by chunk.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
+from types import SimpleNamespace
 
 import numpy as np
 from contexts import context_of, small_model, with_hbm, with_traits
@@ -43,7 +45,6 @@ LAYOUT = ("dp", "tp", "pp", "cp", "ep", "etp", "zero_stage")
 
 
 def said_of(context: Context, narrowing: Narrowing) -> list[Said]:
-    """Every policy that a search may choose."""
     support = context.traits.support
     kinds = tuple(
         kind for kind in LAYER_POLICY_NAMES if kind in support.policies and kind in narrowing.kinds
@@ -59,13 +60,11 @@ def said_of(context: Context, narrowing: Narrowing) -> list[Said]:
 
 @cache
 def stage_policies(num_layers: int, kinds: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """Every count of layers under each policy of a stage whose layers are each of a kind."""
     counts = [range(num_layers + 1) if kind in kinds else range(1) for kind in LAYER_POLICY_NAMES]
     return [chosen[1:] for chosen in product(*counts) if sum(chosen) == num_layers]
 
 
 def cuts_of(num_layers: int, num_stages: int) -> list[list[int]]:
-    """Every way to cut layers into stages."""
     every = combinations(range(1, num_layers), num_stages - 1)
     return [np.diff([0, *cuts, num_layers]).tolist() for cuts in every]
 
@@ -80,7 +79,6 @@ def shaped(layers: list[list[int]], counts: list[list[tuple[int, ...]]], num_sta
 
 @cache
 def all_splits(num_layers: int, num_stages: int, kinds: tuple[str, ...]) -> Splits:
-    """Every split: layers (S x P) and policies (K x S x P)."""
     layers, counts = [], []
     for stages in cuts_of(num_layers, num_stages):
         for chosen in product(*(stage_policies(n, kinds) for n in stages)):
@@ -123,8 +121,6 @@ def needs_equal_chunks(model: StageModel) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a row of brute force is asked for."""
-
     said: Said
     uneven: float = 1.0  # Factor of a split that is not regular
     longest_s: np.ndarray | None = None
@@ -304,27 +300,30 @@ def tiny_context(
     return with_traits(context, overheads={"communicator_bytes": 1e6})
 
 
-@dataclass(frozen=True)
-class Case:
-    """A small model on 1-8 GPUs with a share of the memory that one GPU would need."""
+DRAWN: dict[str, Sequence[object]] = {
+    "num_layers": [6, 5, 4, 3, 2],
+    "global_batch": [4, 6, 2, 8],
+    "seq_len": [256, 1024],
+    "hidden_size": [256, 512, 1024],
+    "num_heads": [2, 4, 8],
+    "vocab_size": [1000, 32000],
+    "num_gpus": [8, 4, 6, 2, 3, 1],
+    "framework": PROFILES,
+    "tied": [False, True],
+    "experts": [0, 0, 0, 2],  # 0: no mixture; its first layers are dense
+    "memory_percent": [60, 80, 45, 100, 35, 70, 52, 25, 90, 110, 15, 40],
+    # Of the bytes that one GPU would need, in host memory per GPU; 0: not known.
+    "host_percent": [1000, 100, 30, 0],
+    "schedule": [-1, 0, 1, 2, 3, 4],  # Which of those offered, modulo their number; -1: all
+    "scope": SCOPES,  # The framework's own policies, or any for any layer
+    "more_layers": [0, 2, 4, 1, 5],  # Where policies are the framework's, which makes them few
+    "ranking": ["evidence", "time"],
+    "leading": [1, 2],  # Dense layers of a mixture
+}
 
-    num_layers: int
-    global_batch: int
-    seq_len: int
-    hidden_size: int
-    num_heads: int
-    vocab_size: int
-    num_gpus: int
-    framework: str  # and profile
-    tied: bool
-    experts: int  # 0: no mixture; its first layer is dense
-    memory_percent: int
-    host_percent: int  # of the bytes that one GPU would need, in host memory per GPU; 0: not known
-    schedule: int  # which of the schedules offered is searched, modulo their number; -1: all
-    scope: Narrowing  # the framework's own policies, or any for any layer
-    more_layers: int  # where policies are the framework's, which makes them few
-    ranking: str
-    leading: int = 1  # Dense layers of a mixture
+
+class Case(SimpleNamespace):
+    """A small model on 1-8 GPUs with a share of the memory that one GPU would need."""
 
     @property
     def is_mixed(self) -> bool:
@@ -357,26 +356,7 @@ class Case:
         return replace(context, cluster=scarce(context, self))
 
 
-CASES = st.builds(
-    Case,
-    num_layers=st.sampled_from([6, 5, 4, 3, 2]),
-    global_batch=st.sampled_from([4, 6, 2, 8]),
-    seq_len=st.sampled_from([256, 1024]),
-    hidden_size=st.sampled_from([256, 512, 1024]),
-    num_heads=st.sampled_from([2, 4, 8]),
-    vocab_size=st.sampled_from([1000, 32000]),
-    num_gpus=st.sampled_from([8, 4, 6, 2, 3, 1]),
-    framework=st.sampled_from(PROFILES),
-    tied=st.booleans(),
-    experts=st.sampled_from([0, 0, 0, 2]),
-    memory_percent=st.sampled_from([60, 80, 45, 100, 35, 70, 52, 25, 90, 110, 15, 40]),
-    host_percent=st.sampled_from([1000, 100, 30, 0]),
-    schedule=st.sampled_from([-1, 0, 1, 2, 3, 4]),
-    scope=st.sampled_from(SCOPES),
-    more_layers=st.sampled_from([0, 2, 4, 1, 5]),
-    ranking=st.sampled_from(["evidence", "time"]),
-    leading=st.sampled_from([1, 2]),
-)
+CASES = st.builds(Case, **{name: st.sampled_from(values) for name, values in DRAWN.items()})
 
 
 def scarce(context: Context, case: Case) -> ClusterSpec:

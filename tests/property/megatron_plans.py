@@ -17,6 +17,7 @@ from planner.spec.job import JobSpec, Precision
 from planner.spec.strategy import (
     PLACEMENT_NAMES,
     PLACEMENTS,
+    POLICY_COUNT_FIELDS,
     Strategy,
     StrategyColumns,
     split_values,
@@ -105,39 +106,19 @@ def with_policy(context: Context, strategy: Strategy, rng: np.random.Generator) 
     return strategy
 
 
-NEUTRAL = {
-    "dp_replicate": 1,
-    "tp": 1,
-    "pp": 1,
-    "vpp": 1,
-    "cp": 1,
-    "ep": 1,
-    "zero_stage": 0,
-    "sequence_parallel": False,
-    "offload": "none",
-    "offload_percent": 100,
-    "placement": PLACEMENT_NAMES[0],
-    "schedule": "1f1b",
-}
-"""What stands where a file says nothing."""
+# What stands where a file says nothing.
+NEUTRAL: dict[str, object] = dict.fromkeys(("dp_replicate", "tp", "pp", "vpp", "cp", "ep"), 1)
+NEUTRAL |= {"zero_stage": 0, "sequence_parallel": False, "offload": "none", "schedule": "1f1b"}
+NEUTRAL |= {"offload_percent": 100, "placement": PLACEMENT_NAMES[0]}
 
 
 def planned(context: Context, strategy: Strategy) -> dict[str, object]:
     """The decisions of a plan by the names of DECISIONS, but the number of processes."""
-    found: dict[str, object] = {name: getattr(strategy, name) for name in NEUTRAL}
-    none = (0,) * strategy.pp
-    found |= {
-        "etp": strategy.etp,
-        "layers_per_stage": strategy.layers_per_stage,
-        "selective_layers_per_stage": strategy.selective_layers_per_stage,
-        "recompute_layers_per_stage": strategy.recompute_layers_per_stage,
-        "offloaded_layers_per_stage": strategy.offloaded_layers_per_stage or none,
-        "micro_batch": strategy.micro_batch,
-        "global_batch": context.job.global_batch,
-        "seq_len": context.job.seq_len,
-        "precision": context.job.precision,
-        "optimizer": context.traits.optimizer.name,
-    }
+    names = (*NEUTRAL, "etp", "layers_per_stage", "micro_batch")
+    found: dict[str, object] = {name: getattr(strategy, name) for name in names}
+    found |= dict(zip(POLICY_COUNT_FIELDS, strategy.policy_counts, strict=True))
+    found |= {name: getattr(context.job, name) for name in ("global_batch", "seq_len", "precision")}
+    found["optimizer"] = context.traits.optimizer.name
     if any(strategy.selective_layers_per_stage):
         modules = strategy.recompute_modules
         selected = context.traits.recompute.selected if modules is None else modules
@@ -147,7 +128,5 @@ def planned(context: Context, strategy: Strategy) -> dict[str, object]:
 
 def understood(decisions: dict[str, object], strategy: Strategy) -> dict[str, object]:
     """Decisions of a reading, neutral where the file says nothing."""
-    none = (0,) * strategy.pp
-    policies = ("selective", "recompute", "offloaded")
-    empty = {f"{policy}_layers_per_stage": none for policy in policies}
+    empty = dict.fromkeys(POLICY_COUNT_FIELDS, (0,) * strategy.pp)
     return NEUTRAL | empty | {"etp": decisions.get("tp", 1)} | decisions

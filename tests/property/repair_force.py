@@ -39,10 +39,7 @@ def every_strategy(context: Context, own_percent: int = 100) -> Columns:
     batch, percents = context.job.global_batch, context.traits.support.offload_percents
     num_experts = context.model.moe.num_experts if context.model.moe else 1
     values: dict[str, list[int]] = {
-        "tp": degrees,
-        "cp": degrees,
-        "pp": degrees,
-        "dp": degrees,
+        **dict.fromkeys(("tp", "cp", "pp", "dp"), degrees),
         "vpp": list(range(1, context.model.num_blocks + 1)),
         "schedule": list(range(len(SCHEDULES))),
         "ep": list(range(1, num_experts + 1)),
@@ -70,8 +67,6 @@ def every_strategy(context: Context, own_percent: int = 100) -> Columns:
 
 @dataclass(frozen=True)
 class Least:
-    """Fewest changes, and the least time with so many."""
-
     changes: int
     seconds: float
 
@@ -184,12 +179,10 @@ def _can_be_said(context: Context, layers: np.ndarray, counts: np.ndarray, vpp: 
 
 
 def _rows(layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """A row of numbers for every split."""
     return np.ascontiguousarray(np.concatenate([layers, *counts], axis=1))
 
 
 def force(context: Context, strategy: Strategy, num_gpus: int | None = None) -> Least | None:
-    """The best of all."""
     every = rows_of_force(context, strategy, MOST_CHANGES, num_gpus)
     found = (one for one in every if one.changes <= MOST_CHANGES)
     return min(found, key=lambda one: (one.changes, one.seconds), default=None)

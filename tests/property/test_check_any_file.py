@@ -43,7 +43,6 @@ PLAN = plan_document()
 
 
 def checked(path: Path, request: Request = JOB) -> int:
-    """Check a file and write every report; returns the exit code."""
     result = check_file(str(path), request)
     for render in (render_text, render_json, render_sarif, render_github, render_junit):
         render([result]).encode()
@@ -52,7 +51,9 @@ def checked(path: Path, request: Request = JOB) -> int:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_text_or_an_input_error(tmp_path: Path, data: bytes) -> None:
+def test_any_bytes_are_checked_as_text_or_an_input_error(
+    tmp_path: Path, demo_format: Format, data: bytes
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     try:
@@ -61,6 +62,7 @@ def test_any_bytes_are_text_or_an_input_error(tmp_path: Path, data: bytes) -> No
         assert b"\0" in data or "\ufffd" in data.decode(errors="replace")
     else:
         assert text.encode() == data.removeprefix(b"\xef\xbb\xbf")
+    assert checked(path) == 2 or b"# demo" in data
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=[]), max_size=300))
@@ -70,13 +72,6 @@ def test_any_name_is_read_or_an_input_error(name: str) -> None:
     except InputError:
         return
     pytest.fail("read a file that is not there")
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_checked(tmp_path: Path, demo_format: Format, data: bytes) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    assert checked(path) == 2 or b"# demo" in data
 
 
 @settings(max_examples=of_all(60))

@@ -17,7 +17,6 @@ SAMPLES = sorted((Path(__file__).parents[1] / "examples" / "hardware" / "positiv
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A sample with a part cut out, doubled or replaced."""
     data = draw(st.sampled_from(SAMPLES)).read_bytes()
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(data)))

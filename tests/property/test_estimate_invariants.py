@@ -75,7 +75,6 @@ def _space(situation: int) -> StrategyColumns:
 
 
 def strategy_for(pick: Pick) -> Strategy:
-    """A legal strategy with a random uneven split (equal under interleaving) and policies."""
     random = np.random.default_rng(pick.seed)
     columns = _space(pick.situation)
     row = int(random.integers(len(columns)))

@@ -1,6 +1,7 @@
 """torchtitan's words: read gives back what emit wrote; the user's words stay."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -25,6 +26,7 @@ from planner.spec.strategy import (
     with_policy_on_all_layers,
 )
 
+NAMES = ("model", "cluster", "profile", "global_batch", "seq_len")
 CASES = (
     ("llama3-8b", "2xdgx-h100", "current", 64, 8192),
     ("llama3-8b", "1xdgx-h100", "eager", 32, 32768),
@@ -34,32 +36,16 @@ CASES = (
     ("deepseek-v3", "16xdgx-h100", "current", 256, 4096),
 )
 SCHEDULES_SEARCHED = ("1f1b", "gpipe", "zb-interleaved", "zb-v", "dualpipe-v")
-PLAIN = ("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "zero_stage", "micro_batch")
 DECIDED = (
-    *PLAIN,
-    "num_gpus",
-    "num_micro_batches",
-    "sequence_parallel",
-    "schedule",
-    "layers_per_stage",
-    "selective_layers_per_stage",
-    "recompute_layers_per_stage",
-    "offload",
+    *("tp", "pp", "vpp", "cp", "ep", "dp", "dp_replicate", "zero_stage", "micro_batch"),
+    *("num_gpus", "num_micro_batches", "sequence_parallel", "schedule", "layers_per_stage"),
+    *("selective_layers_per_stage", "recompute_layers_per_stage", "offload"),
 )
 
 
 @cache
 def expressible(case: int) -> tuple[Context, tuple[Strategy, ...]]:
-    """Strategies of a real space that the format says it can write."""
-    model, cluster, profile, batch, seq_len = CASES[case]
-    context = context_of(
-        model=model,
-        cluster=cluster,
-        framework="torchtitan",
-        profile=profile,
-        global_batch=batch,
-        seq_len=seq_len,
-    )
+    context = context_of(framework="torchtitan", **dict(zip(NAMES, CASES[case], strict=True)))
     context = replace(context, schedules=SCHEDULES_SEARCHED)
     return context, tuple(islice(_strategies(context), of_all(400)))
 
@@ -69,11 +55,9 @@ def _strategies(context: Context) -> Iterator[Strategy]:
     step = max(1, len(columns) // of_all(900))
     for row in range(0, len(columns), step):
         strategy = _strategy(context, columns, row)
-        try:
+        with suppress(ExpressError):
             FORMAT.emit(context, strategy)
-        except ExpressError:
-            continue
-        yield strategy
+            yield strategy
 
 
 def _strategy(context: Context, columns: StrategyColumns, row: int) -> Strategy:
@@ -97,9 +81,8 @@ def assert_decides(text: str, context: Context, strategy: Strategy) -> None:
         assert value == getattr(strategy, name), name
     etp = found["etp"].value if "etp" in found else strategy.tp
     assert etp == strategy.etp
-    job = context.job
-    assert (found["global_batch"].value, found["seq_len"].value) == (job.global_batch, job.seq_len)
-    assert found["precision"].value == job.precision
+    for name in ("global_batch", "seq_len", "precision"):
+        assert found[name].value == getattr(context.job, name), name
     assert found["optimizer"].value == context.traits.optimizer.name
 
 
@@ -137,9 +120,8 @@ def files(draw: st.DrawFn) -> str:
     words = ["--module llama3 --config llama3_8b", *lines, *([policy] if policy else [])]
     form = draw(st.sampled_from(("args", "script", "line")))
     if form == "script":
-        body = " \\\n  ".join(
-            ("torchrun --nnodes 2 --nproc_per_node 1 -m torchtitan.train", *words)
-        )
+        launch = "torchrun --nnodes 2 --nproc_per_node 1 -m torchtitan.train"
+        body = " \\\n  ".join((launch, *words))
         return f"#!/bin/bash\nset -e # it's mine\nexport A=1\n{body}\necho done\n"
     return ("# mine\n" + "\n".join(words) + "\n") if form == "args" else " ".join(words)
 

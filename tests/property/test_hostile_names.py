@@ -105,7 +105,6 @@ def stubs(tmp_path: Path) -> Path:
 
 
 def values_of(emitted: Emitted) -> dict[str, str]:
-    """What a user gives for every variable, hostile too."""
     return {name: f"$(touch PWNED) 'x' \"{name}\" \\n" for name in emitted.variables} | {
         "NODE_RANK": "0",
         "MASTER_ADDR": "node0",
@@ -120,7 +119,6 @@ def expected(emitted: Emitted, values: dict[str, str]) -> list[str]:
 
 
 def script_of(launcher: str, folder: Path) -> list[str]:
-    """How a launcher starts what lies in a folder."""
     if launcher in ("torchrun", "slurm"):
         return ["bash", {"torchrun": "launch.sh", "slurm": "launch.sbatch"}[launcher]]
     if launcher == "skypilot":
@@ -132,7 +130,6 @@ def script_of(launcher: str, folder: Path) -> list[str]:
 
 
 def run(launcher: str, folder: Path, stubs: Path, values: dict[str, str]) -> list[list[str]]:
-    """The words of every program that a script started."""
     notes = folder.parent / "notes"
     notes.write_bytes(b"")
     env = {"PATH": str(stubs), "NOTES": str(notes), "TMPDIR": str(folder.parent)}

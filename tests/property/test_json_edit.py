@@ -119,7 +119,6 @@ CHANGES = st.dictionaries(PATHS, VALUES | st.just(REMOVED), max_size=4)
 
 
 def with_changes(value: dict[str, Any], changes: Changes) -> dict[str, Any]:
-    """What the edits mean, done to the values."""
     for path, new in changes.items():
         inner: Any = value
         if new is REMOVED:

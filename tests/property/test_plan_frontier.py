@@ -33,8 +33,6 @@ OBJECTIVES: tuple[Objective, ...] = ("iteration_s", "gpus", "cost_usd", "headroo
 
 @dataclass(frozen=True)
 class Brute:
-    """Every strategy with every split that fits."""
-
     gpus: np.ndarray
     iteration_s: np.ndarray
     peak_bytes: np.ndarray
@@ -75,7 +73,6 @@ def figures(gpus: Any, time_s: Any, room: Any) -> dict[str, Any]:
 
 
 def points(brute: Brute, names: tuple[Objective, ...], slack_bytes: float = 0.0) -> np.ndarray:
-    """Of everything that fits."""
     room = brute.usable_bytes - brute.peak_bytes - slack_bytes
     columns = figures(brute.gpus, brute.iteration_s, room)
     kept = room >= 0 if slack_bytes else np.ones(len(room), dtype=bool)

@@ -6,7 +6,7 @@ line asks them.
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -64,23 +64,17 @@ OPTIONS: tuple[dict[str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A question as the command line takes it."""
-
     model: str
     cluster: str
     emit: str | None
-    framework: str
-    profile: str
-    optimizer: str
-    precision: str
-    global_batch: int
-    seq_len: int
+    sizes: dict[str, int]
+    software: dict[str, str]
     options: dict[str, tuple[str, ...]]
 
     @property
     def is_plain(self) -> bool:
         """Nothing is said that a file cannot hold: profiles and narrowed spaces are no file's."""
-        return self.profile == "current" and not self.options
+        return self.software["profile"] == "current" and not self.options
 
 
 def drawn(number: int) -> Asked:
@@ -88,72 +82,35 @@ def drawn(number: int) -> Asked:
     emit, framework = FORMATS[number % len(FORMATS)]
     framework = framework or load_format(str(emit)).framework
     profiles = PROFILES.get(framework, ())
+    model, cluster = rng.choice(MODELS.split()), rng.choice(CLUSTERS.split())
+    software = {
+        "framework": framework,
+        "profile": rng.choice(("current",) * 5 + profiles),
+        "optimizer": rng.choice(("adam",) * 8 + OPTIMIZERS),
+        "precision": rng.choice(("bf16",) * 6 + ("fp16", "fp8")),
+    }
+    lengths = (512, 2048, 4096, 16384)
+    sizes = {"global_batch": rng.choice((16, 64, 96, 128)), "seq_len": rng.choice(lengths)}
+    options = rng.choice(({},) * 16 + OPTIONS)
     return Asked(
-        model=rng.choice(MODELS.split()),
-        cluster=rng.choice(CLUSTERS.split()),
-        emit=emit,
-        framework=framework,
-        profile=rng.choice(("current",) * 5 + profiles),
-        optimizer=rng.choice(("adam",) * 8 + OPTIMIZERS),
-        precision=rng.choice(("bf16",) * 6 + ("fp16", "fp8")),
-        global_batch=rng.choice((16, 64, 96, 128)),
-        seq_len=rng.choice((512, 2048, 4096, 16384)),
-        options=rng.choice(({},) * 16 + OPTIONS),
+        model=model, cluster=cluster, emit=emit, sizes=sizes, software=software, options=options
     )
 
 
 def asked_contexts(asked: Asked) -> tuple[tuple[Context, ...], Narrowing]:
     """What ``planner plan`` searches; raises InputError and ExpressError as it does."""
     made = load_format(asked.emit) if asked.emit else None
-    query = Query.of(
-        asked.model,
-        asked.cluster,
-        framework=asked.framework,
-        profile=asked.profile,
-        optimizer=asked.optimizer,
-        precision=asked.precision,
-        global_batch=asked.global_batch,
-        seq_len=asked.seq_len,
-        **asked.options,
-    )
-    resolved = resolve(query, fmt=made)
+    words = {**asked.software, **asked.sizes, **asked.options}
+    resolved = resolve(Query.of(asked.model, asked.cluster, **words), fmt=made)
     return resolved.contexts, resolved.narrowing
 
 
 def written(kind: Format, plan: Plan, folder: Path) -> Path:
-    """The plan's own files; raises ExpressError."""
     emitted = kind.emit(plan.context, plan.strategy)
     folder.mkdir(parents=True)
     for file in emitted.files:
         (folder / file.name).write_text(file.text, encoding="utf-8")
     return folder / emitted.files[0].name
-
-
-def job_of(asked: Asked, plan: Plan) -> Job:
-    return Job(
-        model=plan.context.model,
-        cluster=plan.context.cluster,
-        request=Request(
-            num_gpus=plan.strategy.num_gpus,
-            seq_len=asked.seq_len,
-            global_batch=asked.global_batch,
-        ),
-    )
-
-
-def findings(kind: Format, path: Path, asked: Asked, plan: Plan, *, with_advice: bool) -> list[str]:
-    request = Request(
-        model=asked.model,
-        cluster=asked.cluster,
-        framework=kind.name,
-        num_gpus=plan.strategy.num_gpus,
-        seq_len=asked.seq_len,
-        global_batch=asked.global_batch,
-        with_advice=with_advice,
-        time_limit_s=TIME_LIMIT_S,
-    )
-    found = check_file(str(path), request).findings
-    return [str(one) for one in found if with_advice or one.severity != "note"]
 
 
 def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
@@ -168,7 +125,9 @@ def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
                 found.append(f"plan {place + 1} is refused: {error}")
             continue
         reading = kind.read(SourceText(path=str(path), text=path.read_text(encoding="utf-8")))
-        back = complete(reading, job_of(asked, plan), kind.framework_of(reading)).layout
+        request = Request(num_gpus=plan.strategy.num_gpus, **asked.sizes)
+        job = Job(model=plan.context.model, cluster=plan.context.cluster, request=request)
+        back = complete(reading, job, kind.framework_of(reading)).layout
         others = model_mismatches(Values(reading), plan.context.model)
         found += [f"plan {place + 1}: {at.key} is of another model, {text}" for at, text in others]
         what = not_stated(plan.context, plan.strategy, back)
@@ -178,13 +137,15 @@ def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
             found.append(f"plan {place + 1} is read back without {what}")
         if asked.is_plain:
             is_first = place == 0 and result.is_complete
-            said = findings(kind, path, asked, plan, with_advice=is_first)
+            names = {"model": asked.model, "cluster": asked.cluster, "framework": kind.name}
+            request = replace(request, **names, with_advice=is_first, time_limit_s=TIME_LIMIT_S)
+            said = check_file(str(path), request).findings
+            said = [one for one in said if is_first or one.severity != "note"]
             found += [f"plan {place + 1}: {one}" for one in said]
     return found
 
 
 def differing(context: Context, back: Context) -> str:
-    """Precision and optimizer, where they are not the plan's."""
     same = context.job.precision == back.job.precision
     same &= context.traits.optimizer.name == back.traits.optimizer.name
     return "" if same else " precision or optimizer"
@@ -238,7 +199,7 @@ def test_models_of_layer_kinds_are_written_for_software_that_starts_them(
 
 def unnamed(asked: Asked, error: Exception) -> list[str]:
     """A refusal names the option or the part of the question that cannot be said."""
-    names = [asked.optimizer, asked.precision, asked.model, asked.profile, "schedule"]
+    names = [asked.model, "schedule", *asked.software.values()]
     names += [word for words in asked.options.values() for word in words]
     text = str(error)
     is_named = any(name.partition("=")[0] in text for name in names)

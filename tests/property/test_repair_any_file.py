@@ -24,7 +24,6 @@ EDITS = st.lists(st.tuples(st.integers(0, 40), VALUES), max_size=2)
 
 
 def edited(text: str, edits: list[tuple[int, str]]) -> str:
-    """The text with some of its numbers replaced."""
     for position, value in edits:
         places = list(NUMBER.finditer(text))
         if places:

@@ -4,7 +4,8 @@ Brute force uses only the rules, ``iteration_s`` and ``fits``; what is tested ar
 enumeration, its filters, bounds and the solver.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,20 +29,11 @@ from planner.spec.strategy import OFFLOAD_CODES, POLICY_COUNT_FIELDS, SCHEDULES,
 TIME_TOLERANCE = 1e-4  # the solver rounds times to 2**-16 of a layer's
 
 
-@dataclass(frozen=True)
-class Case:
-    """A small model on 1-4 GPUs, a share of the memory one needs, and edits that break a plan."""
+SOFTWARE = ("megatron current", "deepspeed current", "torchtitan current", "megatron zero-bubble")
 
-    num_layers: int
-    global_batch: int
-    num_heads: int
-    vocab_size: int
-    framework: str  # and profile
-    cluster: str
-    memory_percent: int
-    less_percent: int
-    breaks: tuple[tuple[str, int], ...]
-    keeps_gpus: bool
+
+class Case(SimpleNamespace):
+    """A small model on 1-4 GPUs, a share of the memory one needs, and edits that break a plan."""
 
     def context(self) -> Context:
         model = tiny_model(
@@ -71,9 +63,7 @@ CASES = st.builds(
     global_batch=st.sampled_from([4, 2, 6]),
     num_heads=st.sampled_from([4, 2]),
     vocab_size=st.sampled_from([1000, 32000]),
-    framework=st.sampled_from(
-        ["megatron current", "deepspeed current", "torchtitan current", "megatron zero-bubble"]
-    ),
+    framework=st.sampled_from(SOFTWARE),
     cluster=st.sampled_from(["4xh100-sxm", "2xh100-sxm", "4xa100-sxm-80", "3xh100-sxm"]),
     memory_percent=st.integers(60, 120),
     less_percent=st.integers(45, 105),
@@ -93,7 +83,6 @@ def scarce(context: Context, percent: float) -> ClusterSpec:
 
 
 def broken(strategy: Strategy, breaks: tuple[tuple[str, int], ...]) -> Strategy:
-    """The strategy after edits by hand."""
     for name, value in breaks:
         change: Any = value
         if name.endswith("layers_per_stage"):

@@ -61,14 +61,16 @@ def ring(n: int, length: int) -> Machine:
     return machine
 
 
-def _folded(machine: Machine, power: int, n: int, length: int) -> None:
-    """Ranks beyond the power of two give their vector to a partner."""
-    whole = slice(0, length)
-    machine.round((r, r - power, whole, True) for r in range(power, n))
+def _folded(n: int, length: int) -> tuple[Machine, int]:
+    """Ranks beyond the power of two have given their vector to a partner."""
+    machine, power = Machine(n, length), 2 ** (n.bit_length() - 1)
+    machine.round((r, r - power, slice(0, length), True) for r in range(power, n))
+    return machine, power
 
 
-def _unfolded(machine: Machine, power: int, n: int, length: int) -> None:
+def _unfolded(machine: Machine, power: int, n: int, length: int) -> Machine:
     machine.round((r - power, r, slice(0, length), False) for r in range(power, n))
+    return machine
 
 
 def _halve_and_double(machine: Machine, power: int, length: int) -> None:
@@ -95,39 +97,30 @@ def _halve_and_double(machine: Machine, power: int, length: int) -> None:
 
 
 def halving_doubling(n: int, length: int) -> Machine:
-    machine, power = Machine(n, length), 2 ** (n.bit_length() - 1)
-    _folded(machine, power, n, length)
+    machine, power = _folded(n, length)
     _halve_and_double(machine, power, length)
-    _unfolded(machine, power, n, length)
-    return machine
+    return _unfolded(machine, power, n, length)
 
 
 def rabenseifner(n: int, length: int) -> Machine:
     """Pairs beyond the power of two swap halves first, so that nobody adds a whole vector."""
     machine, power = Machine(n, length), 2 ** (n.bit_length() - 1)
-    half = length // 2
-    first, second = slice(0, half), slice(half, length)
+    first, second = parts_of(length, 2)
     extra = range(power, n)
-    machine.round(
-        message
-        for r in extra
-        for message in ((r, r - power, first, True), (r - power, r, second, True))
-    )
+    given = [(r, r - power, first, True) for r in extra]
+    machine.round([*given, *((r - power, r, second, True) for r in extra)])
     machine.round((r, r - power, second, False) for r in extra)
     _halve_and_double(machine, power, length)
-    _unfolded(machine, power, n, length)
-    return machine
+    return _unfolded(machine, power, n, length)
 
 
 def butterfly(n: int, length: int) -> Machine:
-    machine, power = Machine(n, length), 2 ** (n.bit_length() - 1)
-    _folded(machine, power, n, length)
+    machine, power = _folded(n, length)
     distance = 1
     while distance < power:
         machine.round((r, r ^ distance, slice(0, length), True) for r in range(power))
         distance *= 2
-    _unfolded(machine, power, n, length)
-    return machine
+    return _unfolded(machine, power, n, length)
 
 
 def tree(n: int, length: int) -> Machine:
@@ -156,7 +149,6 @@ def direct(n: int, length: int) -> Machine:
 
 
 def naive(n: int, length: int) -> Machine:
-    """Every rank's own vector to one partner after the other."""
     machine = Machine(n, length)
     own = machine.vectors.copy()
     for step in range(1, n):
@@ -176,36 +168,26 @@ def hierarchical(inner: int, outer: int, length: int) -> Machine:
     def across(u: int, r: int) -> int:
         return u * inner + r % inner
 
-    units, ranks = range(outer), range(inner)
-    for step in range(inner - 1):
-        machine.round(
-            (across(u, r), across(u, r + 1), parts[(r - step) % inner], True)
-            for u in units
-            for r in ranks
-        )
+    every = [(u, r) for u in range(outer) for r in range(inner)]
+
+    def inside(phase: int, *, adds: bool) -> None:
+        for step in range(inner - 1):
+            machine.round(
+                (across(u, r), across(u, r + 1), parts[(r + phase - step) % inner], adds)
+                for u, r in every
+            )
+
+    def piece(r: int, number: int) -> slice:
+        start = parts[(r + 1) % inner].start
+        part = parts_of(length // inner, outer)[number % outer]
+        return slice(start + part.start, start + part.stop)
+
+    inside(0, adds=True)
     for phase, adds in ((0, True), (1, False)):
         for step in range(outer - 1):
-            messages = []
-            for r in ranks:
-                part = parts[(r + 1) % inner]
-                pieces = [
-                    slice(part.start + p.start, part.start + p.stop)
-                    for p in parts_of(part.stop - part.start, outer)
-                ]
-                messages += [
-                    (
-                        across(u, r),
-                        across((u + 1) % outer, r),
-                        pieces[(u + phase - step) % outer],
-                        adds,
-                    )
-                    for u in units
-                ]
-            machine.round(messages)
-    for step in range(inner - 1):
-        machine.round(
-            (across(u, r), across(u, r + 1), parts[(r + 1 - step) % inner], False)
-            for u in units
-            for r in ranks
-        )
+            machine.round(
+                (across(u, r), across((u + 1) % outer, r), piece(r, u + phase - step), adds)
+                for u, r in every
+            )
+    inside(1, adds=False)
     return machine

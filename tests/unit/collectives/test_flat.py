@@ -1,11 +1,18 @@
-"""Worked numbers of single formulas, by hand."""
+"""Worked numbers of single formulas, measured fits and gradients' ways, by hand."""
 
 import math
 
 import numpy as np
 import pytest
 
-from planner.collectives.cost import CollectiveCost, Link
+from planner.collectives.algorithms import (
+    exposed_by_priority_s,
+    exposed_in_order_s,
+    int8_all_gather,
+    parameter_server_all_reduce,
+    top_k_all_gather,
+)
+from planner.collectives.cost import CollectiveCost, Link, fitted_s
 from planner.collectives.flat import (
     binomial_broadcast,
     bruck_all_to_all,
@@ -23,6 +30,7 @@ from planner.collectives.flat import (
     send,
     sharp_all_reduce,
 )
+from planner.spec.cluster import CollectiveFit
 
 LINK = Link(latency_s=5e-6, bytes_per_s=100e9)
 MB = 1e6
@@ -84,3 +92,84 @@ def test_all_reduces_on_a_torus_by_hand(
     n = math.prod(dims)
     assert (cost.rounds, cost.sent_bytes) == pytest.approx((rounds, 2 * (n - 1) / n * MB))
     assert cost.time_s == pytest.approx(seconds)
+
+
+RATES = {"busbw_bytes_per_s": (50e9, 200e9), "switch_bytes": (1e6,)}
+FITS = (
+    CollectiveFit(num_ranks=8, latency_s=(10e-6, 40e-6), **RATES),
+    CollectiveFit(num_ranks=2, latency_s=(4e-6,), busbw_bytes_per_s=(100e9,)),
+)
+
+
+def seconds(num_bytes: float, num_ranks: int, *, grows: bool = False) -> float:
+    size, ranks = np.array([num_bytes]), np.array([num_ranks])
+    return float(fitted_s(FITS, "all_gather", size, ranks, latency_grows=grows)[0])
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_ranks", "grows", "expected"),
+    [
+        # 8 ranks, factor 7/8: the line changes at the switch point.
+        (999_999, 8, False, 10e-6 + 0.875 * 999_999 / 50e9),
+        (1e6, 8, False, 40e-6 + 0.875e6 / 200e9),
+        (1e9, 2, False, 4e-6 + 0.5e9 / 100e9),
+        # Other numbers of ranks take the next measured one.
+        (1e3, 4, False, 10e-6 + 0.75e3 / 50e9),
+        (1e3, 16, False, 10e-6 + 15 / 16 * 1e3 / 50e9),
+        # The latency grows 6 us for 6 ranks more: 1 us per rank; 8 ranks more than 8.
+        (1e3, 16, True, 18e-6 + 15 / 16 * 1e3 / 50e9),
+        (1e3, 8, True, 10e-6 + 0.875e3 / 50e9),
+        (0.0, 8, False, 0.0),
+        (1e6, 1, False, 0.0),
+    ],
+)
+def test_a_fit_is_its_line_for_so_many_ranks(
+    num_bytes: float, num_ranks: int, grows: bool, expected: float
+) -> None:
+    assert seconds(num_bytes, num_ranks, grows=grows) == pytest.approx(expected)
+
+
+def test_columns_of_sizes_and_ranks_are_their_rows() -> None:
+    sizes, ranks = np.array([1e3, 1e6, 1e9, 1e9]), np.array([8, 8, 2, 4])
+    alone = [seconds(size, int(number)) for size, number in zip(sizes, ranks, strict=True)]
+    assert fitted_s(FITS, "all_gather", sizes, ranks) == pytest.approx(alone)
+
+
+def test_parameter_servers_by_hand() -> None:
+    # 4 workers, 1 server: in 4 S, out 4 S; 2 * 5 us + 8e6/100e9 = 90 us for S = 1 MB.
+    one = parameter_server_all_reduce(MB, 4, LINK)
+    assert one.time_s == pytest.approx(90e-6)
+    assert one.sent_bytes == pytest.approx(4e6)
+    # 4 servers take 1 S each; 16 are idle behind the workers' own links.
+    assert parameter_server_all_reduce(MB, 4, LINK, 4).time_s == pytest.approx(30e-6)
+    assert parameter_server_all_reduce(MB, 4, LINK, 16).time_s == pytest.approx(30e-6)
+
+
+def test_priority_widens_the_window_by_the_next_forward() -> None:
+    assert exposed_in_order_s(10.0, 4.0, 0.1) == pytest.approx(10.0 - 0.9 * 4.0)
+    assert exposed_by_priority_s(10.0, 4.0, 2.0, 0.1) == pytest.approx(10.0 - 0.9 * 6.0)
+    assert exposed_by_priority_s(3.0, 4.0, 2.0, 0.1) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("reduce_s", [0.1, 1.0, 5.0, 50.0])
+@pytest.mark.parametrize("fraction", [0.01, 0.3, 1.0])
+def test_priority_never_shows_more_than_sending_in_order(reduce_s: float, fraction: float) -> None:
+    in_order = exposed_in_order_s(reduce_s, 2.0, fraction)
+    assert exposed_by_priority_s(reduce_s, 2.0, 1.0, fraction) <= in_order
+
+
+def test_top_k_sends_values_and_indices_to_every_rank() -> None:
+    sent = top_k_all_gather(4 * MB, 32, LINK, density=0.01).sent_bytes
+    assert sent == pytest.approx(31 * 0.01 * 8 * MB)
+    # Two workers: 270 to 600 times less (arXiv 1712.01887, abstract), at a thousandth of them.
+    compressed = top_k_all_gather(4 * MB, 2, LINK, density=0.001)
+    assert ring_all_reduce(4 * MB, 2, LINK).sent_bytes / compressed.sent_bytes == pytest.approx(500)
+
+
+def test_gathers_in_8_bits_lose_against_an_all_reduce_on_many_ranks() -> None:
+    num_ranks = np.array([4, 32])
+    compressed = int8_all_gather(4 * MB, num_ranks, LINK)
+    plain = ring_all_reduce(4 * MB, num_ranks, LINK)
+    assert compressed.sent_bytes == pytest.approx([3 * MB, 31 * MB])
+    assert list(compressed.sent_bytes < plain.sent_bytes) == [True, False]
+    assert compressed.time_s[0] == pytest.approx(3 * 5e-6 + 3 * MB / 100e9)

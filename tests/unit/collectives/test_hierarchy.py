@@ -16,21 +16,15 @@ CASES = [(a.name, kind) for a in ALGORITHMS for kind in a.flat]
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_one_level_is_the_flat_formula(name: str, kind: str) -> None:
-    flat = BY_NAME[name].flat[kind](1e9, 8, NODE.link)  # type: ignore[index]
-    if name == "leader":
-        flat = BY_NAME["ring"].flat["all_reduce"](1e9, 8, NODE.link)
-    cost = on_levels(name, kind, 1e9, (NODE,)).total  # type: ignore[arg-type]
+    which = ("ring", "all_reduce") if name == "leader" else (name, kind)
+    flat = BY_NAME[which[0]].flat[which[1]](1e9, 8, NODE.link)
+    cost = on_levels(name, kind, 1e9, (NODE,)).total
     assert cost.time_s == pytest.approx(flat.time_s)
     assert cost.rounds == pytest.approx(flat.rounds)
     assert cost.sent_bytes == pytest.approx(flat.sent_bytes)
-
-
-@pytest.mark.parametrize(("name", "kind"), CASES)
-def test_a_level_with_one_unit_adds_nothing(name: str, kind: str) -> None:
-    alone = replace(SPINE, members=1)
-    with_it = on_levels(name, kind, 1e9, (NODE, alone))  # type: ignore[arg-type]
-    without = on_levels(name, kind, 1e9, (NODE,))  # type: ignore[arg-type]
-    assert with_it.total.time_s == pytest.approx(without.total.time_s)
+    # A level with one unit adds nothing.
+    alone = on_levels(name, kind, 1e9, (NODE, replace(SPINE, members=1)))
+    assert alone.total.time_s == pytest.approx(flat.time_s)
 
 
 def test_a_ring_passes_all_ports_of_a_node_by_hand() -> None:

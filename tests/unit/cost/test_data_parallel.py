@@ -10,6 +10,7 @@ from planner.cost.data_parallel import (
     gather_elements,
     gathered_weight_bytes,
     gradient_copy_bytes,
+    weight_bytes,
 )
 from planner.cost.kernels import memory_bound_s
 from planner.cost.network import collective_s
@@ -72,6 +73,8 @@ def test_deepspeed_all_reduces_buckets_since_its_release_0_12_4() -> None:
 def test_weights_are_gathered_in_the_traits_bytes_or_as_cut_ones_are_kept(
     precision: Precision, shards: float, width: float
 ) -> None:
+    assert weight_bytes(context_of(precision="fp32")) == 4.0
+    assert weight_bytes(context_of(precision=precision)) == 2.0
     changes = {"fp8_gathered_weight_bytes": 1.25, "weight_shards": shards}
     assert gathered_weight_bytes(with_states(context_of(precision=precision), **changes)) == width
 

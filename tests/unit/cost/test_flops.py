@@ -1,6 +1,5 @@
 """Model FLOPs against the published formulas."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -127,10 +126,9 @@ def test_meta_s_405b() -> None:
 
 @pytest.mark.parametrize("precision", ["fp8", "mxfp8", "fp4"])
 def test_jobs_in_8_and_4_bits_divide_by_the_16_bit_peak(precision: Precision) -> None:
-    cluster = load_cluster("1xdgx-b200")
-    context = replace(context_of(global_batch=16, precision=precision), cluster=cluster)
+    context = context_of(cluster="1xdgx-b200", precision=precision)
     result = estimate(context, strategy_of(dp=2, num_micro_batches=8))
-    peak = cluster.accelerator.peak_flops_per_s["bf16"]
+    peak = context.cluster.accelerator.peak_flops_per_s["bf16"]
     assert result.mfu == pytest.approx(result.model_flops / (result.iter_time_s * 2 * peak))
 
 
@@ -144,10 +142,7 @@ def test_flops_grow_with_the_batch_only() -> None:
     assert many.total == 64 * one.total
     for profile in ("classic", "bridge"):
         assert flops(context_of(profile=profile, global_batch=1)) == one
-
-
-def test_padding_of_the_vocabulary_is_not_counted() -> None:
-    # 16 · 1024 tokens, 6 h each per column of the head.
+    # Nor with padding of the vocabulary: 16 · 1024 tokens, 6 h each per column of the head.
     narrow, wide = (flops(context_of(model=small_model(vocab_size=v))) for v in (32000, 32001))
     assert wide.total - narrow.total == 6 * 16 * 1024 * 1024
 

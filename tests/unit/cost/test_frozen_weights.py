@@ -48,16 +48,11 @@ def test_one_gpu_holds_frozen_weights_in_16_bits_and_states_of_adapters_only() -
     assert items["optimizer.states"] == pytest.approx(8.0 * adapters)
 
 
-def test_a_4_bit_base_leaves_embedding_head_and_norms_in_16_bits() -> None:
-    context = trained("qlora")
+def test_a_4_bit_base_leaves_embedding_head_and_norms_in_16_bits_and_rebuilds_a_matrix() -> None:
+    context = trained("qlora", seq_len=16, global_batch=2)
     items = priced(context, layout()).memory.items
     others = count_parameters(context.model) - LINEAR
     assert items["frozen_weights"] == pytest.approx(LINEAR * QUANTISED_BYTES + 2.0 * others)
-
-
-def test_a_4_bit_base_rebuilds_one_matrix_at_a_time() -> None:
-    short = {"seq_len": 16, "global_batch": 2}
-    items = priced(trained("qlora", **short), layout()).memory.items
     assert items["transient.dequantised_matrix"] == 2.0 * 4096 * 14336
 
 
@@ -90,20 +85,17 @@ def test_offloaded_parameters_take_frozen_weights_to_the_host() -> None:
 
 
 def test_gathering_frozen_weights_takes_time_and_reducing_them_none() -> None:
-    strategy = layout(dp=8, zero_stage=3)
-    full = context_of(model="llama3.1-8b", framework="accelerate")
-    busy = {
-        name: priced(context, strategy).time["sharding.gather_and_reduce"].busy_s
-        for name, context in (("full", full), ("lora", trained("lora")))
-    }
-    quarter = priced(trained("qlora"), strategy).time["sharding.gather_and_reduce"].busy_s
-    assert busy["lora"] == pytest.approx(busy["full"], rel=0.02)
-    assert quarter < 0.4 * busy["lora"]
-    copies = layout(dp=8)
-    reduced = priced(trained("lora"), copies).time["data_parallel"].busy_s
-    adapters = adapter_params(full.model, trained("lora").traits.training, full.traits.kernels)
-    whole = 2.0 * count_parameters(full.model) / full.cluster.node.scale_up.bytes_per_s
-    assert reduced < 10.0 * whole * adapters / count_parameters(full.model)
+    plain = context_of(model="llama3.1-8b", framework="accelerate")
+    strategy, adapted = layout(dp=8, zero_stage=3), trained("lora")
+    full, lora, qlora = (
+        priced(context, strategy).time["sharding.gather_and_reduce"].busy_s
+        for context in (plain, adapted, trained("qlora"))
+    )
+    assert lora == pytest.approx(full, rel=0.02)
+    assert qlora < 0.4 * lora
+    reduced = priced(adapted, layout(dp=8)).time["data_parallel"].busy_s
+    adapters = adapter_params(plain.model, adapted.traits.training, plain.traits.kernels)
+    assert reduced < 10.0 * 2.0 * adapters / plain.cluster.node.scale_up.bytes_per_s
 
 
 def test_slow_links_carry_frozen_weights_at_stage_3_alone() -> None:

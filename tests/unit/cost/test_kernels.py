@@ -1,6 +1,7 @@
 """Kernel times: hand-worked shapes, and never faster than the roofline."""
 
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,9 @@ PLAIN = GemmEfficiency(
     sustained_fraction=0.5, m0=0, n0=0, k0=0, launch_s=0.0, low_precision={"fp8": FP8}
 )
 TILED = replace(PLAIN, num_multiprocessors=100, wave_weight=1.0, tile_k0=0.0)
+VENDOR = AttentionEfficiency(
+    forward_fraction=0.5, forward_s0=1024, backward_fraction=0.25, backward_s0=0
+)
 DEVICE = AcceleratorSpec(
     name="round-numbers",
     vendor="none",
@@ -48,12 +52,8 @@ DEVICE = AcceleratorSpec(
     peak_flops_per_s={"bf16": 400e12, "fp8": 800e12},
     memory_bound_fraction=0.8,
     gemm=PLAIN,
-    attention=AttentionEfficiency(
-        forward_fraction=0.5, forward_s0=1024, backward_fraction=0.25, backward_s0=0
-    ),
-    attention_flash2=AttentionEfficiency(
-        forward_fraction=0.25, forward_s0=1024, backward_fraction=0.125, backward_s0=0
-    ),
+    attention=VENDOR,
+    attention_flash2=replace(VENDOR, forward_fraction=0.25, backward_fraction=0.125),
 )
 NAMES = ("v100-sxm2-32", "a100-sxm-80", "h100-sxm", "mi250x-gcd", "b200-sxm", "tpu-v5p", "mi300x")
 
@@ -190,23 +190,17 @@ def test_casts_move_what_the_recipe_says() -> None:
     assert CAST_BYTES["fp4"] == 2 + 2 + 2 * (0.5 + 1 / 16)
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "fraction"),
-    [(4096, 4096, 1.0), (4096, 80, 0.92), (5304, 4096, 0.76), (50257, 768, 0.5), (32, 64, 0.96)],
-)
-def test_sides_of_a_weight_that_few_powers_of_two_divide_are_slow(
-    n: float, k: float, fraction: float
-) -> None:
-    assert aligned_fraction(gemm(1000, n, k)) == pytest.approx(fraction)
-    assert aligned_fraction(gemm(1000, k, n)) == pytest.approx(fraction)
+def test_sides_of_a_weight_that_few_powers_of_two_divide_are_slow() -> None:
+    sides = ((4096, 4096, 1.0), (4096, 80, 0.92), (5304, 4096, 0.76), (50257, 768, 0.5))
+    for n, k, fraction in (*sides, (32, 64, 0.96)):
+        assert aligned_fraction(gemm(1000, n, k)) == pytest.approx(fraction)
+        assert aligned_fraction(gemm(1000, k, n)) == pytest.approx(fraction)
 
 
-@pytest.mark.parametrize(("head_dim", "fraction"), [(108, 0.17), (150, 0.17), (104, 1.0)])
-def test_batched_products_are_slow_where_any_side_is_no_multiple_of_8(
-    head_dim: int, fraction: float
-) -> None:
-    for sides in ((2048, 2048, head_dim), (2048, head_dim, 2048), (head_dim, 2048, 2048)):
-        assert aligned_fraction(replace(gemm(*sides), has_weight=False)) == fraction
+def test_batched_products_are_slow_where_any_side_is_no_multiple_of_8() -> None:
+    for head_dim, fraction in ((108, 0.17), (150, 0.17), (104, 1.0)):
+        for sides in set(permutations((2048, 2048, head_dim))):
+            assert aligned_fraction(replace(gemm(*sides), has_weight=False)) == fraction
 
 
 def test_a_batch_of_gemms_shares_one_launch() -> None:
@@ -329,3 +323,30 @@ def test_attention_never_beats_the_peak(name: str) -> None:
         work = replace(ATTENTION, seq_len=seq_len)
         assert flash_attention_forward_s(work, accelerator) >= least
         assert flash_attention_backward_s(work, accelerator) >= 2.5 * least
+
+
+A100 = device("a100-sxm-80")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_long_products_reach_the_share_of_the_peak_that_16_bits_do(precision: Precision) -> None:
+    share = sustained_flops_per_s(A100, "bf16") / peak_flops_per_s(A100, "bf16")
+    peak = A100.peak_flops_per_s["fp32" if precision == "fp32" else "tf32"]
+    assert sustained_flops_per_s(A100, precision) == pytest.approx(peak * share)
+
+
+def test_a_product_bound_by_memory_moves_twice_the_bytes() -> None:
+    thin = gemm(2.0**26, 2.0, 2.0)
+    fast = replace(A100, peak_flops_per_s=dict.fromkeys(A100.peak_flops_per_s, 1e18))
+    start = fast.gemm.launch_s
+    narrow = product_s(thin, fast, "bf16") - start
+    assert product_s(thin, fast, "tf32") - start == pytest.approx(2.0 * narrow)
+
+
+def test_attention_multiplies_in_the_precision_of_the_job() -> None:
+    work = replace(ATTENTION, kernel="flash2", square_flops=np.array([1e13]), seq_len=4096.0)
+    start = A100.attention_flash2.launch_s
+    ratio = A100.peak_flops_per_s["bf16"] / A100.peak_flops_per_s["fp32"]
+    usual = flash_attention_forward_s(work, A100, "fp16") - start
+    whole = flash_attention_forward_s(work, A100, "fp32") - start
+    assert whole == pytest.approx(ratio * usual)

@@ -61,6 +61,9 @@ def test_a_layers_launches_are_its_products_attention_and_moves() -> None:
     forward, backward = floors(launching(context_of()), columns_of(dp=8))
     assert forward == pytest.approx(4 + 1 + 4 * MOVING)
     assert backward == pytest.approx(8 + 1 + 4 * MOVING)
+    # A graph of the whole iteration launches nothing.
+    graph = launching(context_of(), cuda_graph_fraction=1.0)
+    assert floors(graph, columns_of(dp=8)) == (0.0, 0.0)
 
 
 def test_hooks_of_stage_3_show_where_the_host_is_the_slower_one() -> None:
@@ -92,16 +95,9 @@ def test_adapters_and_rebuilt_matrices_launch_their_own_kernels() -> None:
 
 def test_tensor_parallelism_adds_the_collectives_that_send_something() -> None:
     context = launching(context_of())
-    alone, _ = floors(context, columns_of(dp=8))
-    summed, _ = floors(context, columns_of(dp=4, tp=2, sequence_parallel=0))
-    split, _ = floors(context, columns_of(dp=4, tp=2, sequence_parallel=1))
-    assert summed - alone == pytest.approx(2)
-    assert split - alone == pytest.approx(4)
-
-
-def test_a_graph_of_the_whole_iteration_launches_nothing() -> None:
-    context = launching(context_of(), cuda_graph_fraction=1.0)
-    assert all(floor == 0.0 for floor in floors(context, columns_of(dp=8)))
+    columns = columns_of(dp=[8, 4, 4], tp=[1, 2, 2], sequence_parallel=[0, 0, 1])
+    (alone, summed, split), _ = floors(context, columns)
+    assert (summed - alone, split - alone) == pytest.approx((2, 4))
 
 
 @pytest.mark.parametrize(("graphs", "left"), [(0.0, 1.0), (0.3, 1.0), (1.0, 0.0)])
@@ -145,14 +141,11 @@ def test_a_micro_batch_takes_the_longer_of_kernels_and_launches(
 
 def test_a_layer_too_small_for_its_launches_costs_the_same_whatever_its_width() -> None:
     context = launching(context_of(seq_len=128))
-    seconds = []
     for hidden_size in (128, 256):
         small = replace(context, model=small_model(hidden_size=hidden_size))
         costs = layer_costs(small, columns_of(dp=8))
-        passes = (costs.forward, costs.backward, costs.repeated)
-        seconds.append([float(costs.exposed_at(items)[0]) for items in passes])
-    assert seconds[1] == pytest.approx(seconds[0])
-    assert sum(seconds[0][:2]) == pytest.approx(LAUNCH_S * (17 + 21))
+        for items, launches in ((costs.forward, 17), (costs.backward, 21), (costs.repeated, 17)):
+            assert costs.exposed_at(items) == pytest.approx(LAUNCH_S * launches)
 
 
 def test_a_repeated_forward_launches_no_product_that_it_stops_before() -> None:

@@ -57,7 +57,6 @@ COLUMNS = columns_of(dp=64, ep=[2, 4, 8, 16], micro_batch=[1, 2, 4, 1])
 def passes_of(
     context: Context, columns: StrategyColumns = COLUMNS, **changes: object
 ) -> LayerPasses:
-    """Passes of a mean layer, experts on 2 to 16 GPUs of 8 nodes."""
     traits = changed(context.traits, **changes)
     return priced(replace(context, traits=traits), columns)[0]
 
@@ -78,13 +77,14 @@ def interference(context: Context) -> float:
 
 def test_beside_another_batch_an_all_to_all_hides_behind_the_other_pass(mixture: Context) -> None:
     plain, hidden = passes_of(mixture), passes_of(mixture, overlap="batches")
-    sides = [(plain.forward, plain.backward, hidden.forward)]
-    sides += [(plain.backward, plain.forward, hidden.backward)]
-    for own, other, after in sides:
-        busy = own[EXPERTS].busy_s
-        expected = exposed_beside_s(computing_s(other), busy, interference(mixture))
-        assert after[EXPERTS].exposed_s == pytest.approx(expected)
-        assert (after[EXPERTS].exposed_s < own[EXPERTS].exposed_s).all()
+    for own, other, after in (
+        (plain.forward, plain.backward, hidden.forward),
+        (plain.backward, plain.forward, hidden.backward),
+    ):
+        busy, shown = own[EXPERTS].busy_s, after[EXPERTS].exposed_s
+        beside = exposed_beside_s(computing_s(other), busy, interference(mixture))
+        assert shown == pytest.approx(beside)
+        assert (shown < own[EXPERTS].exposed_s).all()
 
 
 def test_what_another_batch_is_too_short_to_hide_shows(mixture: Context) -> None:

@@ -21,7 +21,6 @@ POLICIES = ("none", "selective", "full")
 
 
 def ledgers_of(context: Context, **request: object) -> list[tuple[StageLedger, float]]:
-    """The ledger of every stage, with the peak the stage model gives it."""
     subject = price(*resolve(context, requested(**request)))
     peaks = subject.model.peak_bytes(*subject.split)[0].tolist()
     return [(stage_ledger(subject, stage), peak) for stage, peak in enumerate(peaks)]
@@ -32,7 +31,6 @@ def items_of(ledger: StageLedger) -> dict[str, LedgerItem]:
 
 
 def bytes_by_head(ledger: StageLedger) -> Counter[str]:
-    """Bytes by the first part of the items' names."""
     heads: Counter[str] = Counter()
     for item in ledger.items:
         heads[item.name.partition(".")[0]] += item.num_bytes
@@ -64,7 +62,6 @@ LAYOUTS = list(layouts())
 
 
 def under(software: str, model: str) -> Context:
-    """128 nodes under a framework, and its profile where one is named."""
     names = dict(zip(("framework", "profile"), software.split(), strict=False))
     return context_of(model=model, cluster="128xdgx-h100", global_batch=512, seq_len=2048, **names)
 
@@ -90,7 +87,6 @@ def test_items_add_up_to_the_modelled_peak_of_every_stage_and_shapes_to_items(
 
 
 def small(framework: str = "megatron", **layout: object) -> tuple[StageLedger, dict[str, Any]]:
-    """The ledger of one stage of the small model, and its items by name."""
     usual = {"dp": 1, "zero_stage": 0} if framework == "megatron" else {"dp": 8, "global_batch": 16}
     context = layout.pop("context", context_of(framework=framework))
     ((ledger, _),) = ledgers_of(context, **{**usual, **layout})

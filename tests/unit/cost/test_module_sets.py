@@ -47,15 +47,10 @@ def strategies_of(context: Context) -> StrategyColumns:
 
 
 def options_of(
-    context: Context, strategy: StrategyColumns
+    context: Context, strategy: StrategyColumns, sets: tuple[ModuleSet, ...] | None = None
 ) -> tuple[tuple[ModuleSet, ...], SelectiveCosts]:
-    sets = module_sets(context)
+    sets = module_sets(context) if sets is None else sets
     return sets, selective_options(context, strategy, sets, straggler_factor(context, strategy))
-
-
-def nothing_saved(context: Context, strategy: StrategyColumns) -> np.ndarray:
-    pace = straggler_factor(context, strategy)
-    return selective_options(context, strategy, ((),), pace).saved_bytes[0]
 
 
 def relaxed_of(context: Context, strategy: StrategyColumns, *, by_rate: bool) -> Relaxed:
@@ -103,7 +98,7 @@ def test_relaxed_layers_save_as_much_in_no_more_time_than_those_of_any_set(
     strategy = strategies_of(context)
     _, options = options_of(context, strategy)
     bound = relaxed_of(context, strategy, by_rate=True).bound
-    nothing = nothing_saved(context, strategy)
+    (nothing,) = options_of(context, strategy, ((),))[1].saved_bytes
     counts = np.random.default_rng(1).integers(1, context.model.num_layers, options.added_s.shape)
     saved = counts * (nothing - options.saved_bytes)
     per_layer = nothing - bound.saved_bytes
@@ -151,7 +146,7 @@ def test_the_best_set_has_the_highest_rate_of_bytes_per_second(context: Context)
     strategy = strategies_of(context)
     _, options = options_of(context, strategy)
     relaxed = relaxed_of(context, strategy, by_rate=True)
-    nothing = nothing_saved(context, strategy)
+    (nothing,) = options_of(context, strategy, ((),))[1].saved_bytes
     every = np.arange(len(strategy))
     own = options[relaxed.best_set, every]
     for name in ("added_s", "saved_bytes", "lead_saved_bytes", "workspace_bytes"):

@@ -64,11 +64,10 @@ def test_items_add_up_to_time_and_memory(layout: Strategy, number: int) -> None:
 
 
 def test_two_take_twice_what_one_does(layout: Strategy) -> None:
-    zero, one, two = (price(glm(number), layout) for number in (0, 1, 2))
-    seconds = [float(each.model.last_s[0]) for each in (zero, one, two)]
-    assert seconds[2] - seconds[1] == pytest.approx(seconds[1] - seconds[0], rel=1e-9)
-    kept = [float(each.model.last_transient_bytes[0]) for each in (zero, one, two)]
-    assert kept[2] - kept[1] == pytest.approx(kept[1] - kept[0], rel=1e-9)
+    models = [price(glm(number), layout).model for number in (0, 1, 2)]
+    for figure in ("last_s", "last_transient_bytes"):
+        zero, one, two = (float(getattr(model, figure)[0]) for model in models)
+        assert two - one == pytest.approx(one - zero, rel=1e-9)
 
 
 def test_a_block_is_recomputed_as_all_layers_are(layout: Strategy) -> None:
@@ -86,13 +85,9 @@ def test_the_vocabulary_lies_on_the_last_stage_too(layout: Strategy) -> None:
     zero, one = (price(glm(number), layout).parts for number in (0, 1))
     vocab = zero.costs.at(zero.costs.vocab_params)
     assert np.array_equal(one.last_params - zero.last_params, vocab)
-    whole = replace(
-        layout,
-        pp=1,
-        layers_per_stage=(46,),
-        selective_layers_per_stage=(46 * any(layout.selective_layers_per_stage),),
-        recompute_layers_per_stage=(46 * any(layout.recompute_layers_per_stage),),
-    )
+    selective, full, _ = (sum(counts) for counts in layout.policy_counts)
+    policies = {"selective_layers_per_stage": (selective,), "recompute_layers_per_stage": (full,)}
+    whole = replace(layout, pp=1, layers_per_stage=(46,), **policies)
     alone = [price(glm(number), whole).parts.last_params for number in (0, 1)]
     assert np.array_equal(*alone)
 

@@ -52,12 +52,9 @@ def test_a_ring_takes_n_minus_1_alpha_and_n_minus_1_over_n_s_over_b_each_way(
     assert found == pytest.approx(expected)
 
 
-def test_tree_by_hand() -> None:
+def test_tree_beats_ring_for_small_messages_of_many_ranks_only() -> None:
     # 64 ranks, 6 deep: 2 * 6 * 5 us + 2 * 1e6 / 100e9 = 60 us + 20 us.
     assert tree_all_reduce_s(1e6, 6 * 5e-6, 100e9) == pytest.approx(80e-6)
-
-
-def test_tree_beats_ring_for_small_messages_of_many_ranks_only() -> None:
     many, hops, depth = np.array(1024), 1023 * ALPHA, 10 * ALPHA
     assert tree_all_reduce_s(1e4, depth, BETA) < ring_s("all_reduce", 1e4, many, hops, BETA)
     assert tree_all_reduce_s(1e12, depth, BETA) > ring_s("all_reduce", 1e12, many, hops, BETA)
@@ -70,15 +67,12 @@ def test_bus_bandwidth_factors_of_nccl_tests() -> None:
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize(("num_bytes", "size"), [(1e9, 1), (0.0, 8), (0.0, 32), (0.0, 1)])
-def test_a_group_of_one_and_an_empty_message_cost_nothing(
-    collective: Collective, num_bytes: float, size: int
-) -> None:
+def test_a_group_of_one_and_an_empty_message_cost_nothing(collective: Collective) -> None:
     measured = context_of(cluster="4xdgx-h100").cluster
-    local = min(size, 8)
-    assert collective_s(collective, num_bytes, group(size, local), measured) == 0.0
-    assert num_bytes == 0 or domain_s(collective, num_bytes, group(1, 1), measured) == 0.0
-    assert ring_s(collective, num_bytes, np.array(size), (size - 1) * ALPHA, BETA) == 0.0
+    for num_bytes, size in ((1e9, 1), (0.0, 8), (0.0, 32), (0.0, 1)):
+        assert collective_s(collective, num_bytes, group(size, min(size, 8)), measured) == 0.0
+        assert ring_s(collective, num_bytes, np.array(size), (size - 1) * ALPHA, BETA) == 0.0
+    assert domain_s(collective, 1e9, group(1, 1), measured) == 0.0
     assert tree_all_reduce_s(0.0, ALPHA, BETA) == 0.0
 
 
@@ -91,11 +85,11 @@ def test_point_to_point_by_hand(plain: ClusterSpec) -> None:
 
 def test_inside_a_domain_without_fits_it_is_a_ring_at_its_efficiency(plain: ClusterSpec) -> None:
     # 2*7*2 us + 1.75 * 1e8 / 200e9 = 28 us + 875 us
-    ring = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=False)))
-    assert collective_s("all_reduce", 1e8, group(8, 8), ring) == pytest.approx(903e-6)
     # Where its switches add: 2*2 us + 9/8 * 1e8 / 200e9 = 4 us + 562.5 us
-    adding = replace(plain, node=replace(plain.node, scale_up=_adding(plain, adds=True)))
-    assert collective_s("all_reduce", 1e8, group(8, 8), adding) == pytest.approx(566.5e-6)
+    for adds, seconds in ((False, 903e-6), (True, 566.5e-6)):
+        node = replace(plain.node, scale_up=_adding(plain, adds=adds))
+        found = collective_s("all_reduce", 1e8, group(8, 8), replace(plain, node=node))
+        assert found == pytest.approx(seconds)
 
 
 def test_across_domains_the_local_members_ports_add_up(plain: ClusterSpec) -> None:
@@ -105,12 +99,7 @@ def test_across_domains_the_local_members_ports_add_up(plain: ClusterSpec) -> No
     slow_inside = replace(plain.node.scale_up, bytes_per_s=100e9)
     capped = replace(plain, node=replace(plain.node, scale_up=slow_inside))
     assert fabric_bytes_per_s(group(32, 8), capped) == pytest.approx(80e9)
-
-
-def test_a_ring_of_one_port_gains_nothing_from_further_members_in_the_node(
-    plain: ClusterSpec,
-) -> None:
-    """Ports of 50 GB/s at one half: 25 for one member, and with a limit of 50 for eight too."""
+    # Ports of 50 GB/s at one half: a ring limited to 50 has 25 for eight members too.
     one_port = replace(plain, fabric=replace(plain.fabric, ring_bytes_per_s=50e9))
     for local, expected in ((1, 25e9), (2, 25e9), (8, 25e9)):
         assert fabric_bytes_per_s(group(4 * local, local), one_port) == pytest.approx(expected)
@@ -166,13 +155,12 @@ def test_all_reduce_through_the_ports_of_domains(
     assert collective_s("all_reduce", 1e9, group(8 * domains, 8), cluster) == pytest.approx(seconds)
 
 
-def test_few_members_below_one_pcie_root_reach_more_of_their_links() -> None:
+def test_links_below_one_pcie_root_and_of_a_mesh_reach_what_was_measured() -> None:
+    # Few members below one root reach more of their links.
     cluster = context_of(cluster="1xpcie-8x-rtx-pro-6000").cluster
     rates = [domain_bytes_per_s(group(n, n), cluster)[0] / 52e9 for n in (2, 4, 5, 8)]
     assert rates == pytest.approx([0.95, 0.95, 0.80, 0.80])
-
-
-def test_chains_that_leave_a_mesh_of_links_use_one_more_than_its_rings() -> None:
+    # Chains that leave a mesh of links use one more than its rings.
     cluster = context_of(cluster="2xhgx-mi300x").cluster
     inside = cluster.domain.achieved_bytes_per_s
     assert fabric_bytes_per_s(group(16, 8), cluster) == pytest.approx(inside * 8 / 7)

@@ -37,10 +37,9 @@ def scalar(value: float) -> np.ndarray:
 
 def test_24_channels_take_a_fifth_of_a_gpu() -> None:
     a100 = context_of(cluster="1xdgx-a100-640").cluster.accelerator
-    assert interference_fraction(24, a100) == pytest.approx(24 / 108)
-    assert interference_fraction(1000, a100) == 1.0
     unknown = replace(a100, gemm=replace(a100.gemm, num_multiprocessors=0))
-    assert interference_fraction(27, unknown) == 0.25
+    for number, device, share in ((24, a100, 24 / 108), (1000, a100, 1.0), (27, unknown, 0.25)):
+        assert interference_fraction(number, device) == pytest.approx(share)
 
 
 @given(compute=SECONDS, comm=SECONDS, interference=SHARES)
@@ -82,19 +81,16 @@ def test_buckets_without_interference_end_when_their_events_do(
 
 
 @given(reduce_s=SECONDS, window_s=SECONDS, fraction=SHARES, interference=SHARES)
-def test_bucketed_reduction_never_shows_more_than_itself(
+def test_bucketed_reduction_never_shows_more_than_itself_and_is_linear_in_the_layers(
     reduce_s: float, window_s: float, fraction: float, interference: float
 ) -> None:
-    args = scalar(reduce_s), scalar(window_s)
-    shown = exposed_buckets_s(*args, scalar(fraction), interference)
+    args, share = (scalar(reduce_s), scalar(window_s)), scalar(fraction)
+    shown = exposed_buckets_s(*args, share, interference)
     assert shown <= reduce_s * (1 + 1e-12)
     assert exposed_buckets_s(*args, scalar(1.0), interference) == pytest.approx(reduce_s)
-
-
-def test_bucket_pieces_are_linear_in_the_layers() -> None:
-    one = bucketed_overlap_pieces(scalar(2.0), scalar(3.0), scalar(0.1), 0.2)
-    seven = bucketed_overlap_pieces(scalar(14.0), scalar(21.0), scalar(0.1), 0.2)
-    assert [float(7 * piece) for piece in one] == pytest.approx([float(p) for p in seven])
+    one = bucketed_overlap_pieces(*args, share, interference)
+    seven = bucketed_overlap_pieces(*(7 * each for each in args), share, interference)
+    assert np.array(seven) == pytest.approx(7 * np.array(one))
 
 
 def test_the_best_bucket_is_neither_the_smallest_nor_the_largest() -> None:
@@ -270,14 +266,11 @@ def test_gradient_passes_move_what_is_held_and_what_is_owned() -> None:
     assert seconds == pytest.approx(14.25e9 / rate)
 
 
-@pytest.mark.parametrize("num_ranks", [64, 1024, 16384])
-def test_the_slowest_of_many_is_near_the_sampled_mean_maximum(num_ranks: int) -> None:
+def test_the_slowest_of_many_is_near_the_sampled_mean_maximum_and_one_waits_for_nobody() -> None:
     # The leading term exceeds the true expectation, by less with more ranks.
-    random = np.random.default_rng(0)
-    sampled = random.normal(1.0, 0.01, (200, num_ranks)).max(axis=1).mean()
-    factor = float(straggler_slowdown(np.array(num_ranks), 0.01))
-    assert sampled < factor < sampled + 0.006
-
-
-def test_one_rank_waits_for_nobody() -> None:
+    for num_ranks in (64, 1024, 16384):
+        random = np.random.default_rng(0)
+        sampled = random.normal(1.0, 0.01, (200, num_ranks)).max(axis=1).mean()
+        factor = float(straggler_slowdown(np.array(num_ranks), 0.01))
+        assert sampled < factor < sampled + 0.006
     assert straggler_slowdown(np.array([1, 0]), 0.5).tolist() == [1.0, 1.0]

@@ -17,15 +17,15 @@ from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
 from planner.cost.step_terms import gradient_offload_s, optimizer_s_per_param
 from planner.cost.time_terms import straggler_factor
-from planner.spec.strategy import OFFLOAD_CODES, Strategy, StrategyColumns
+from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.units import Array
 
 HOST = OFFLOAD_CODES.index("optimizer:host")
 PERCENTS = [1, 25, 50, 75, 100]
 
 
-def with_link(context: Context, bytes_per_s: float) -> Context:
-    node = replace(context.cluster.node, host_link_bytes_per_s=bytes_per_s)
+def with_node(context: Context, **changes: float | None) -> Context:
+    node = replace(context.cluster.node, **changes)
     return replace(context, cluster=replace(context.cluster, node=node))
 
 
@@ -42,7 +42,7 @@ def test_an_offloaded_pass_takes_the_longer_of_computing_and_moving(
 ) -> None:
     # pp 1, n layers: n max(compute, transfer) in both passes, and what the first layer's way
     # cannot hide, min(compute, transfer); the rest of the stage as ever.
-    context = with_link(context_of(model=model, cluster="1xdgx-h100"), bytes_per_s)
+    context = with_node(context_of(model=model), host_link_bytes_per_s=bytes_per_s)
     columns = columns_of(tp=8, num_micro_batches=16)
     stage, parts = stage_model(context, columns), stage_parameters(context, columns)
     layers = np.array([[float(context.model.num_layers)]])
@@ -64,7 +64,7 @@ def test_activations_move_behind_the_parameters_on_the_same_link() -> None:
     code = OFFLOAD_CODES.index("optimizer+parameters:host")
     columns = columns_of(dp=8, zero_stage=3, offload=code)
     for bytes_per_s in (1e9, 5e10, 1e13):
-        context = with_link(plain, bytes_per_s)
+        context = with_node(plain, host_link_bytes_per_s=bytes_per_s)
         stage, parts = stage_model(context, columns), stage_parameters(context, columns)
         times = layer_times(parts)
         moved = host_transfer_s(parts.costs.at(parts.costs.body.saved_bytes), context.cluster)
@@ -99,19 +99,13 @@ def test_two_layers_buffers_stay_whatever_the_number_of_offloaded_layers() -> No
     context = context_of(model="mixtral-8x7b")
     columns = columns_of(tp=[1, 2], num_micro_batches=16)
     stage, parts = stage_model(context, columns), stage_parameters(context, columns)
-    expected = stage.layer_transient_bytes + offload_buffer_bytes(parts)
-    largest = parts.costs.at(parts.costs.largest_saved_bytes)
-    assert offload_buffer_bytes(parts).tolist() == (2.0 * largest).tolist()
+    buffers = 2.0 * parts.costs.at(parts.costs.largest_saved_bytes)
+    assert offload_buffer_bytes(parts).tolist() == buffers.tolist()
+    middle = np.full((2, 1), 7.0)  # neither embedding nor head
     for number in (1.0, 5.0, 32.0):
-        counts = offloaded_counts(np.full((2, 1), number))
-        middle = np.full((2, 1), 7.0)  # neither embedding nor head
-        found = stage.transient_bytes(middle, stage.workspace_bytes(counts))
-        assert found[:, 0].tolist() == expected.tolist()
-
-
-def without_host_memory(context: Context) -> Context:
-    node = replace(context.cluster.node, host_memory_bytes=None)
-    return replace(context, cluster=replace(context.cluster, node=node))
+        workspace = stage.workspace_bytes(offloaded_counts(np.full((2, 1), number)))
+        found = stage.transient_bytes(middle, workspace)[:, 0]
+        assert found.tolist() == (stage.layer_transient_bytes + buffers).tolist()
 
 
 SHARDED = columns_of(dp=[1, 8], zero_stage=2, num_micro_batches=4)
@@ -127,7 +121,7 @@ V3 = context_of(model="deepseek-v3", cluster="4xdgx-h100")
         ),
         # Megatron offloads no activations under pipelining, nobody to unknown memory.
         (V3, columns_of(pp=2, tp=8), [[31.0, 30.0]]),
-        (without_host_memory(context_of()), columns_of(), [[4.0]]),
+        (with_node(context_of(), host_memory_bytes=None), columns_of(), [[4.0]]),
     ],
 )
 def test_without_activation_offload_an_offloaded_layer_is_like_any_other(
@@ -163,34 +157,16 @@ def test_the_step_of_partly_offloaded_states_is_the_weighted_sum() -> None:
     # Device: bytes the optimizer moves through HBM; host: Adam on the node's CPUs.
     context = context_of()
     columns = columns_of(dp=8, zero_stage=1, offload=HOST, offload_percent=PERCENTS)
-    parts = stage_parameters(context, columns)
-    times = layer_times(parts)
-    owned = np.full(5, 1 / 8)
+    parts, share = stage_parameters(context, columns), np.array(PERCENTS) / 100.0
     bare = columns_of(dp=8, zero_stage=1)
-    on_device = optimizer_s_per_param(context, bare, owned[:1])[0]
-    share = np.array(PERCENTS) / 100.0
-    found = optimizer_s_per_param(context, columns, owned)
+    on_device = optimizer_s_per_param(context, bare, np.array([1 / 8]))[0]
+    found = optimizer_s_per_param(context, columns, np.full(5, 1 / 8))
     assert found == pytest.approx((1 - share) * on_device + share * found[-1], rel=1e-12)
     assert found[-1] > on_device
     # Gradients of the offloaded part alone travel.
-    busy, _, ends = gradient_offload_s(parts, times)
+    busy, _, ends = gradient_offload_s(parts, layer_times(parts))
     assert busy == pytest.approx(share * busy[-1], rel=1e-12)
     assert ends == pytest.approx(share * ends[-1], rel=1e-12)
-
-
-def test_an_offload_of_nothing_and_of_a_part_differ_by_the_percentage_in_the_ledger() -> None:
-    def host_bytes(**request: object) -> float:
-        layout = requested(dp=8, zero_stage=1, **request)  # type: ignore[arg-type]
-        return estimate(*resolve(context_of(), layout)).memory.host_bytes
-
-    whole = host_bytes(offload="optimizer:host")
-    assert host_bytes() == 0.0
-    half = host_bytes(offload="optimizer:host", offload_percent=50)
-    assert half == pytest.approx(whole / 2, rel=1e-12)
-
-
-def plans_of(context: Context, requests: list[dict[str, object]]) -> list[Strategy]:
-    return [resolve(context, requested(**one))[1] for one in requests]  # type: ignore[arg-type]
 
 
 MIXED: list[dict[str, object]] = [
@@ -208,7 +184,7 @@ def test_many_estimates_at_once_are_those_of_each_alone(model: str) -> None:
     # 61 layers make no 4 chunks, and mixtures need sequence parallelism beside tp.
     part = {"tp": 2, "sequence_parallel": model != "llama3-8b", "recompute": "selective"}
     requests = [*MIXED[: 4 if model == "deepseek-v3" else None], {**part, "recompute_layers": 2}]
-    strategies = plans_of(context, requests)
+    strategies = [resolve(context, requested(**one))[1] for one in requests]
     first, *others = (module.name for module in context.traits.recompute.modules)
     for modules in ((first,), tuple(others[:2])):
         strategies.append(replace(strategies[1], recompute_modules=modules))
@@ -218,8 +194,9 @@ def test_many_estimates_at_once_are_those_of_each_alone(model: str) -> None:
 
 
 def test_named_modules_are_priced_as_if_the_profile_selected_them() -> None:
-    context = context_of(model="llama3-8b")
-    (strategy,) = plans_of(context, [{"tp": 8, "recompute": "selective"}])
+    context, strategy = resolve(
+        context_of(model="llama3-8b"), requested(tp=8, recompute="selective")
+    )
     for module in context.traits.recompute.modules:
         named = estimate(context, replace(strategy, recompute_modules=(module.name,)))
         assert named == estimate(with_modules(context, (module.name,)), strategy)

@@ -12,7 +12,6 @@ from planner.limits import MAX_FILE_BYTES
 
 
 def problem_of(path: Path | str) -> tuple[str, str]:
-    """Key and message of the only problem."""
     with pytest.raises(InputError) as caught:
         read_source(path)
     (problem,) = caught.value.problems

@@ -34,7 +34,6 @@ def ops_of(
 
 
 def saved(ops: dict[str, Op], *names: str) -> float:
-    """Saved bytes of the named ops, all when none is named."""
     return float(sum(ops[name].saved_bytes[0] for name in names or ops))
 
 

@@ -24,7 +24,6 @@ from planner.layers.parameters import (
     norm_params,
 )
 from planner.layers.weights import Weight, weight_shapes
-from planner.spec.model import Biases
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -66,8 +65,10 @@ def test_llama4_maverick_alternates_dense_and_mixture_layers() -> None:
 def test_t5_decoder_layers_add_cross_attention_and_a_norm() -> None:
     # 128 heads of 128 on d = 1024: 4 * 1024 * 16384 = 67,108,864, and a gain of 1024
     model = load_model("t5-11b")
-    extra = sum(int(part.total) for part in layer_params(model, "cross").values())
-    plain = sum(int(part.total) for part in layer_params(model, "dense").values())
+    extra, plain = (
+        sum(int(part.total) for part in layer_params(model, kind).values())
+        for kind in ("cross", "dense")
+    )
     assert extra - plain == 67_108_864 + 1024
     assert int(final_norm_params(model)["final_norm"].total) == 2 * 1024
 
@@ -78,18 +79,12 @@ def test_qk_norm_has_one_gain_per_head_dim_or_per_query_and_key_width() -> None:
         assert (int(parts["query_norm"].total), int(parts["key_norm"].total)) == (gains, gains)
 
 
-def test_layernorm_without_shift_counts_gains_only() -> None:
+def test_a_layernorm_without_shift_counts_gains_and_a_tied_head_its_bias_only() -> None:
     model = load_model("gpt2-small")
-    bare = replace(model, biases=replace(model.biases, norm=False))
-    assert int(norm_params(model).total) == 4 * 768
-    assert int(norm_params(bare).total) == 2 * 768
-
-
-def test_tied_head_keeps_only_its_bias() -> None:
-    model = load_model("gpt2-small")
-    assert int(head_params(model)["lm_head"].total) == 0
-    biased = replace(model, biases=Biases(lm_head=True))
-    assert int(head_params(biased)["lm_head"].total) == 50257
+    bare = replace(model, biases=replace(model.biases, norm=False, lm_head=True))
+    for each, norms, head in ((model, 4 * 768, 0), (bare, 2 * 768, 50257)):
+        assert int(norm_params(each).total) == norms
+        assert int(head_params(each)["lm_head"].total) == head
 
 
 def test_tensor_parallel_rank_holds_its_share() -> None:
@@ -104,9 +99,8 @@ def test_tensor_parallel_rank_holds_its_share() -> None:
 
 
 def test_row_split_matrices_keep_their_whole_bias() -> None:
-    model = load_model("gpt2-small")
-    up, down = (mlp_params(model, 4)[name].biases for name in ("mlp_up", "mlp_down"))
-    assert (int(up), int(down)) == (3072 // 4, 768)
+    parts = mlp_params(load_model("gpt2-small"), 4)
+    assert (int(parts["mlp_up"].biases), int(parts["mlp_down"].biases)) == (3072 // 4, 768)
 
 
 def test_classic_formula_leaves_out_attention_biases_norms_and_positions() -> None:

@@ -23,11 +23,9 @@ MIXED = [
     or (model.moe and model.moe.moe_layer_step > 1)
 ]
 """Kinds of layers take turns or follow each other; the cost model averages them."""
-ORDERLY = [name for name in MODELS if name not in MIXED]  # Equal layers, but for leading ones
 
 
 def split(num_layers: int, parts: int) -> list[int]:
-    """As even as can be, the larger parts first."""
     return [num_layers // parts + (part < num_layers % parts) for part in range(parts)]
 
 
@@ -68,7 +66,6 @@ def test_experts_are_shared_out_and_their_router_is_not() -> None:
 
 
 def priced(context: Context, columns: StrategyColumns, chunks: list[int], stage: int) -> float:
-    """Parameters of the stage whose bytes the cost model adds up."""
     parts = stage_parameters(context, columns)
     costs = parts.costs
     layer, lead = (
@@ -81,35 +78,23 @@ def priced(context: Context, columns: StrategyColumns, chunks: list[int], stage:
     return total
 
 
-@pytest.mark.parametrize("name", ORDERLY)
-def test_the_cost_model_prices_what_every_stage_holds(name: str) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_the_cost_model_prices_what_every_stage_holds_or_of_mixed_layers_all_together(
+    name: str,
+) -> None:
     model = load_model(name)
     context = context_of(model=model)
     padding = context.traits.support.vocab_padding
     ep = gcd(8, model.moe.num_experts) if model.moe else 1
-    for tp, pp, vpp in ((1, 1, 1), (2, 2, 1), (4, 4, 1), (8, 2, 2)):
+    layouts = ((1, 1, 1), (2, 2, 1), (4, 4, 1), (8, 2, 2))
+    for tp, pp, vpp in ((2, 4, 1),) if name in MIXED else layouts:
         if model.num_heads % tp or model.ffn_size % tp:
             continue
         chunks = split(model.num_blocks, pp * vpp)
         columns = columns_of(dp=ep, tp=tp, pp=pp, vpp=vpp, ep=ep)
-        for stage in range(pp):
-            held = rank_parameters(
-                model, chunks, stage=stage, vpp=vpp, tp=tp, ep=ep, vocab_padding=padding
-            )
-            assert priced(context, columns, chunks, stage) == held.total
-
-
-@pytest.mark.parametrize("name", MIXED)
-def test_the_cost_model_prices_what_all_stages_hold_together(name: str) -> None:
-    model = load_model(name)
-    context = context_of(model=model)
-    chunks = split(model.num_blocks, 4)
-    ep = gcd(8, model.moe.num_experts) if model.moe else 1
-    columns = columns_of(dp=ep, tp=2, pp=4, ep=ep)
-    padding = context.traits.support.vocab_padding
-    held = [
-        rank_parameters(model, chunks, stage=stage, tp=2, ep=ep, vocab_padding=padding)
-        for stage in range(4)
-    ]
-    total = sum(priced(context, columns, chunks, stage) for stage in range(4))
-    assert round(total) == sum(stage.total for stage in held)
+        degrees = {"vpp": vpp, "tp": tp, "ep": ep, "vocab_padding": padding}
+        held = [rank_parameters(model, chunks, stage=n, **degrees).total for n in range(pp)]
+        found = [priced(context, columns, chunks, stage) for stage in range(pp)]
+        if name in MIXED:
+            held, found = [sum(held)], [round(sum(found))]
+        assert found == held

@@ -21,14 +21,12 @@ MIXTRAL = "mixtral-8x7b"
 
 
 def group_of(model: str, shape: LayerShape, *modules: str, kind: str = "dense") -> LayerGroup:
-    """A kind of layer under Megatron with the given recompute modules."""
     traits = with_recompute_modules(load_traits("megatron"), modules)
     groups = layer_groups(load_model(model), shape, traits)
     return next(group for group in groups if group.name == kind)
 
 
 def dropped(group: LayerGroup) -> set[str]:
-    """Names of tensors kept without recomputation and not with it."""
     without = {t.name for op in group.ops for t in op.saved if t.num_bytes[0] > 0}
     return without - kept(group)
 
@@ -38,12 +36,10 @@ def kept(group: LayerGroup) -> set[str]:
 
 
 def saving(group: LayerGroup) -> float:
-    """Bytes a layer keeps less than without recomputation."""
     return float(sum((op.saved_bytes - op.kept_bytes for op in group.ops), start=0.0)[0])
 
 
 def repeated(group: LayerGroup) -> dict[str, float]:
-    """Share of the forward repeated, by op that repeats anything."""
     return {op.name: float(op.selective_fraction) for op in group.ops if op.selective_fraction}
 
 

@@ -6,7 +6,6 @@ from tools.schedules import peak_in_flight
 
 
 def idle_s(run: Simulation) -> tuple[float, ...]:
-    """Seconds of the makespan in which a device runs nothing."""
     return tuple(run.makespan_s - busy for busy in run.busy_s)
 
 
