@@ -107,11 +107,12 @@ def distances(context: Context, strategy: Strategy) -> Array:
         "precision": context.job.precision,
         "profile": context.traits.profile,
     }
-    total = np.zeros(len(published_runs()))
-    for name, weight in OCTAVE_WEIGHTS.items():
-        total = total + weight * np.abs(np.log2(plan[name] / _column(name)))
-    for name, octaves in OTHER_OCTAVES.items():
-        total = total + octaves * (_column(name) != plan[name])
+    sizes = [
+        weight * np.abs(np.log2(plan[name] / _column(name)))
+        for name, weight in OCTAVE_WEIGHTS.items()
+    ]
+    names = [octaves * (_column(name) != plan[name]) for name, octaves in OTHER_OCTAVES.items()]
+    total: Array = np.sum([*sizes, *names], axis=0)
     return total
 
 

@@ -270,26 +270,22 @@ class ItemRow(Row):
         parts = {leaf: value for leaf, value in known.items() if f"{leaf}.".startswith(inner)}
         in_memory = full.startswith("memory")
         item = item_of(full)
-        inputs: list[InputRow] = []
-        formulas: dict[str, str] = {}
-        if item:
-            inputs = [InputRow.of(path, context, strategy) for path in item.inputs]
-            every = chain.from_iterable(FORMULAS.values())
-            # Formulas of other schedules say nothing of this one.
-            others = set(every).difference(FORMULAS[strategy.schedule])
-            formulas = {
-                f"{each.__module__}.{each.__name__}": formula_of(each)
-                for each in item.functions
-                if each not in others
-            }
+        paths, functions = (item.inputs, item.functions) if item else ((), ())
+        every = chain.from_iterable(FORMULAS.values())
+        # Formulas of other schedules say nothing of this one.
+        others = set(every).difference(FORMULAS[strategy.schedule])
         return cls(
             name=full,
             unit="bytes" if in_memory else "s",
             total=estimate.memory.peak_bytes if in_memory else estimate.iter_time_s,
             values=parts if full in parts else {full: sum(parts.values()), **parts},
             text=item.text if item else "",
-            inputs=inputs,
-            formulas=formulas,
+            inputs=[InputRow.of(path, context, strategy) for path in paths],
+            formulas={
+                f"{each.__module__}.{each.__name__}": formula_of(each)
+                for each in functions
+                if each not in others
+            },
         )
 
 

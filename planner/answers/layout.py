@@ -224,11 +224,10 @@ def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
         base, rest = divmod(num_layers, pp)
         return tuple(base + (stage < rest) for stage in range(pp))
     size = -(-num_layers // (pp * vpp))
-    filled: list[int] = []
-    for chunk in range(vpp):
-        left = [layers - chunk * size for layers in default_layers(num_layers, pp, vpp)]
-        filled += [max(0, min(size, layers)) for layers in left]
-    return tuple(filled)
+    held = default_layers(num_layers, pp, vpp)
+    return tuple(
+        max(0, min(size, layers - chunk * size)) for chunk in range(vpp) for layers in held
+    )
 
 
 def _word(strategy: Strategy, name: str) -> str:

@@ -125,12 +125,11 @@ def parameters(context: Context) -> list[Parameter]:
     """Every figure that this question has."""
     cluster, job, model = context.cluster, context.job, context.model
     inside = cluster.domain.num_accelerators
-    absent = list[str]()
-    if inside <= 1:
-        absent.append("scale_up_")
-    if cluster.num_accelerators <= inside:
-        absent += ["nic_", "fabric_"]
-    figures = [figure for figure in FIGURES if not figure.key.startswith(tuple(absent))]
+    absent = (
+        *(("scale_up_",) if inside <= 1 else ()),
+        *(("nic_", "fabric_") if cluster.num_accelerators <= inside else ()),
+    )
+    figures = [figure for figure in FIGURES if not figure.key.startswith(absent)]
     hardware = (_of_hardware(context, figure) for figure in figures)
     of_job = [
         _of_job("job.global_batch", "batch", job.global_batch, "sequences"),

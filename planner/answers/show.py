@@ -235,14 +235,10 @@ class Detected(Machine):
 def hardware(words: tuple[str, ...], most: int | None = None) -> Hardware:
     """The entries that all words apply to, ``most`` as rows: as many of every kind there is."""
     entries = find_hardware(words)
-    names: dict[Kind, list[str]] = {kind: [] for kind in SINGULAR}
-    for kind, name in entries:
-        names[kind].append(name)
+    names = {kind: [name for of, name in entries if of == kind] for kind in SINGULAR}
     # Files are read only of what is shown: the catalog has hundreds.
-    share = None
-    if most is not None:
-        num_kinds = sum(map(bool, names.values()))
-        share = most // max(1, num_kinds)
+    num_kinds = max(1, sum(map(bool, names.values())))
+    share = None if most is None else most // num_kinds
     shown = {kind: listed[:share] for kind, listed in names.items()}
     return Hardware(
         words=words,

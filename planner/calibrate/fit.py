@@ -200,15 +200,14 @@ def calibrate(base: Base, points: Sequence[Point]) -> Calibration:
         step = np.linalg.solve(normal, pull)
         theta = np.minimum(theta - step, np.log(most))
         spread = np.sqrt(np.diag(np.linalg.inv(normal)))
-    figures = []
-    for key, change, deviation in zip(used, theta, spread, strict=True):
-        was = priors[key]
-        count = int(np.sum(effects[key] > LEAST_EFFECT))
-        value = was.value * math.exp(change)
-        figures.append(Figure(key, value, float(deviation), was.basis, count, was.value))
+    counts = [int(np.sum(effects[key] > LEAST_EFFECT)) for key in used]
+    fitted = zip(map(priors.__getitem__, used), np.exp(theta), spread, counts, strict=True)
     return Calibration(
         base=base,
-        figures=tuple(figures),
+        figures=tuple(
+            Figure(was.key, was.value * float(factor), float(deviation), was.basis, num, was.value)
+            for was, factor, deviation, num in fitted
+        ),
         own=tuple(_own_errors(points, errors(np.zeros(len(used))), errors(theta))),
     )
 

@@ -66,13 +66,14 @@ def _standing(found: Placed) -> str:
 
 def placed_line(found: Placed) -> str:
     """Return what a vendor ships for the model and accelerator, and how the model ranks it here."""
-    recipe = found.recipe
+    recipe, job = found.recipe, found.context.job
     gpus = f"{recipe_gpus(recipe)} {recipe.accelerator.upper()}"
-    other: list[str] = [] if recipe.task == "pretrain" else [recipe.task]
-    other += [] if recipe.precision == found.context.job.precision else [recipe.precision]
-    if recipe.global_batch != found.context.job.global_batch:
-        other.append(f"batch {recipe.global_batch}")
-    terms = f" ({', '.join(other)})" if other else ""
+    other = (
+        "" if recipe.task == "pretrain" else recipe.task,
+        "" if recipe.precision == job.precision else recipe.precision,
+        "" if recipe.global_batch == job.global_batch else f"batch {recipe.global_batch}",
+    )
+    terms = f" ({', '.join(filter(None, other))})" if any(other) else ""
     return f"{recipe.source.vendor} ships {recipe.summary} for {gpus}{terms}: {_standing(found)}."
 
 

@@ -145,14 +145,13 @@ def _answer(made: FixedFile) -> Iterator[Part]:
     yield from _wrong(made)
     yield from _changes(best.changes, is_plan=is_plan)
     yield _proved(answer)
-    names, plans = ["after"], [best.plan]
+    # Others with as few changes stand below.
+    names = ["after", *["or"] * len(others)]
+    plans = [each.plan for each in answer.repaired]
     if answer.before is not None:
         at = answer.before.context.cluster.name
         names.insert(0, "before" if _is_priced_here(answer) else f"on {at}")
         plans.insert(0, answer.before)
-    # Others with as few changes stand below.
-    names += ["or"] * len(others)
-    plans += [other.plan for other in others]
     yield plans_table(plans, names=names)
     if made.errors_left:
         yield Text("Left as it is: no layout fixes it", "bold")
