@@ -201,9 +201,7 @@ def test_every_reason_is_in_one_error() -> None:
         assert part in str(caught.value)
 
 
-def test_what_has_no_place_in_arguments_is_not_written_into_them(
-    trainer_plans: list[Case],
-) -> None:
+def test_what_has_no_place_in_arguments_is_not_written_into_them(trainer_plans: list[Case]) -> None:
     meshed = next(plan for plan in trainer_plans if TRAINER.emit(*plan).environment)
     with pytest.raises(ExpressError, match="PARALLELISM_CONFIG_DP_SHARD_SIZE"):
         TRAINER.write_into(source(ARGUMENTS), *meshed)

@@ -63,9 +63,7 @@ class Pick:
 
 
 PICKS = st.builds(
-    Pick,
-    situation=st.sampled_from(range(len(SITUATIONS))),
-    seed=st.integers(0, 2**32 - 1),
+    Pick, situation=st.sampled_from(range(len(SITUATIONS))), seed=st.integers(0, 2**32 - 1)
 )
 
 
@@ -96,15 +94,10 @@ TAIL = ("data_parallel", "offload.gradients", "gradient_passes", "optimizer_step
 """Items of the stage with the longest tail, which need not be the slowest."""
 
 
-def row_of(values: tuple[int, ...]) -> np.ndarray:
-    return np.array([values], dtype=float)
-
-
 def time_and_peak(context: Context, strategy: Strategy) -> tuple[float, np.ndarray]:
-    model = stage_model(context, strategy.columns())
-    counts = np.array(strategy.policy_counts, dtype=float)[:, None, :]
-    args = (row_of(strategy.layers_per_stage), counts)
-    return float(model.iteration_s(*args)[0]), model.peak_bytes(*args)[0]
+    subject = price(context, strategy)
+    seconds = float(subject.model.iteration_s(*subject.split)[0])
+    return seconds, subject.model.peak_bytes(*subject.split)[0]
 
 
 @EXAMPLES
@@ -124,13 +117,7 @@ def test_items_of_the_estimate_add_up(pick: Pick) -> None:
     assert memory.peak_bytes == max(memory.stage_peak_bytes)
     assert len(memory.stage_peak_bytes) == strategy.pp
     assert memory.fits or memory.peak_bytes > memory.usable_bytes or memory.host_bytes > 0
-
-
-@EXAMPLES
-@given(pick=PICKS)
-def test_items_of_the_whole_pipeline_add_up_too(pick: Pick) -> None:
-    strategy = strategy_for(pick)
-    result: Estimate = estimate(pick.context(), strategy)
+    # Items of the whole pipeline too.
     whole = result.pipeline_time
     assert sum(item.exposed_s for item in whole.values()) == pytest.approx(result.iter_time_s)
     stages = [result.stage_time(stage) for stage in range(strategy.pp)]

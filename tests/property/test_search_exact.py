@@ -64,13 +64,7 @@ from planner.search.stages.bounds import (
 )
 from planner.search.stages.solver import PolicyVariant, Split, solve_split
 from planner.search.stages.stage_table import stage_table
-from planner.spec.strategy import (
-    LAYER_POLICY_NAMES,
-    SHAPE,
-    Strategy,
-    StrategyColumns,
-    split_values,
-)
+from planner.spec.strategy import LAYER_POLICY_NAMES, SHAPE, Strategy, StrategyColumns, split_values
 
 TIME_TOLERANCE = 1e-4  # CP-SAT rounds times to 2**-16 of a layer's
 ROUNDING = 1e-9

@@ -18,11 +18,8 @@ def test_every_row_is_mapped_to_one_with_its_own_values(
     rows = np.stack([getattr(columns, name) for name in names], axis=1)
     assert (rows[first][index] == rows).all()
     assert len(first) == len(np.unique(rows, axis=0))
-
-
-def test_no_rows_have_no_first_one() -> None:
-    first, index = unique_rows(columns_of().take(np.zeros(0, dtype=int)), ("tp",))
-    assert len(first) == len(index) == 0
+    nothing, nowhere = unique_rows(columns.take(np.zeros(0, dtype=int)), names)
+    assert len(nothing) == len(nowhere) == 0
 
 
 def test_columns_but_some_kinds_are_all_others() -> None:

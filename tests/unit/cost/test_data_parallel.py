@@ -26,16 +26,13 @@ def with_states(context: Context, **changes: object) -> Context:
     return with_traits(context, states=changes)
 
 
-@pytest.mark.parametrize("scatters", [True, False])
-def test_where_gradients_are_not_scattered_stage_1_pays_an_all_reduce_and_the_gather(
-    scatters: bool,
-) -> None:
-    context = with_states(context_of(cluster="8xdgx-h100"), scatters_gradients=scatters)
-    costs = stage_parameters(context, columns_of(dp=64, zero_stage=[0, 1])).dp
-    none, one = costs.reduce
-    assert one < 0.6 * none if scatters else one == none
-    assert costs.gather[0] == 0.0
-    assert costs.gather[1] > 0.0
+def test_where_gradients_are_not_scattered_stage_1_pays_an_all_reduce_and_the_gather() -> None:
+    for scatters in (True, False):
+        context = with_states(context_of(cluster="8xdgx-h100"), scatters_gradients=scatters)
+        costs = stage_parameters(context, columns_of(dp=64, zero_stage=[0, 1])).dp
+        none, one = costs.reduce
+        assert one < 0.6 * none if scatters else one == none
+        assert (costs.gather > 0.0).tolist() == [False, True]
 
 
 def test_stage_2_then_all_reduces_behind_every_micro_batch_and_stage_3_scatters_all_the_same() -> (

@@ -70,15 +70,13 @@ def test_frozen_weights_are_sharded_where_weights_are(
     framework: str, zero_stage: int, copies: float
 ) -> None:
     context = trained("lora", framework)
-    strategy = layout(dp=8, num_micro_batches=2, zero_stage=zero_stage)
-    items = priced(context, strategy).memory.items
+    items = priced(context, layout(dp=8, zero_stage=zero_stage)).memory.items
     assert items["frozen_weights"] == pytest.approx(2.0 * count_parameters(context.model) * copies)
 
 
 def test_offloaded_parameters_take_frozen_weights_to_the_host() -> None:
     context = trained("qlora")
-    strategy = layout(dp=8, zero_stage=3, offload="optimizer+parameters:host")
-    found = priced(context, strategy)
+    found = priced(context, layout(dp=8, zero_stage=3, offload="optimizer+parameters:host"))
     stored = LINEAR * QUANTISED_BYTES + 2.0 * (count_parameters(context.model) - LINEAR)
     assert "frozen_weights" not in found.memory.items
     assert found.memory.host_bytes > stored / 8.0

@@ -157,16 +157,11 @@ def test_a_repeated_forward_launches_no_product_that_it_stops_before() -> None:
     assert launched[0] - launched[1] == pytest.approx(LAUNCH_S)
 
 
-NAMES = ("norm", "router", "dispatch", "experts", "combine", "shared")
-
-
-def test_a_wait_ends_a_segment_and_layers_follow_each_other() -> None:
-    assert segments(NAMES, ()) == ()
-    assert segments(NAMES, ("router",)) == ((2, 3, 4, 5, 0, 1),)
-    assert segments(NAMES, ("router", "combine")) == ((2, 3, 4), (5, 0, 1))
-
-
-def test_a_host_that_waited_has_launched_nothing_ahead() -> None:
+def test_a_wait_ends_a_segment_and_a_host_that_waited_has_launched_nothing_ahead() -> None:
+    names = ("norm", "router", "dispatch", "experts", "combine", "shared")
+    assert segments(names, ()) == ()
+    assert segments(names, ("router",)) == ((2, 3, 4, 5, 0, 1),)
+    assert segments(names, ("router", "combine")) == ((2, 3, 4), (5, 0, 1))
     # The first op of a segment waits for its launches; no segment's surplus helps another.
     op_s, floor_s = (np.array([[each] for each in row]) for row in ((1.0, 6.0), (2.0, 1.0)))
     backward = np.array([9.0]), np.array([11.0])
@@ -237,9 +232,7 @@ def test_layers_beside_another_micro_batch_take_the_host_longer(mixture: Context
     group = group_of(mixture, columns)
     for mode in ("none", "batches"):
         traits = changed_traits(
-            mixture.traits,
-            kernels={"host_waits": ()},
-            overlap={"expert_all_to_all_overlap": mode},
+            mixture.traits, kernels={"host_waits": ()}, overlap={"expert_all_to_all_overlap": mode}
         )
         forward, backward, _ = layer_waits_s(group, (np.zeros(1),) * 3, [], traits, columns)
         waited.append(float(forward[0] + backward[0]))

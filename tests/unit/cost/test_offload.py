@@ -93,8 +93,7 @@ def test_a_step_waits_for_its_weights_unless_they_run_side_by_side(cluster: Clus
 
 def test_memory_that_is_not_pinned_crosses_the_link_at_a_fifth(cluster: ClusterSpec) -> None:
     # 10e9 / 50e9 = 0.2 s pinned, 1 s else.
-    num_bytes = np.array([10e9, 10e9])
-    pageable = np.array([False, True])
+    num_bytes, pageable = np.array([10e9, 10e9]), np.array([False, True])
     assert state_transfer_s(num_bytes, cluster, TRAITS, pageable) == pytest.approx([0.2, 1.0])
     loose = replace(TRAITS, is_pinned=False)
     assert state_transfer_s(num_bytes, cluster, loose) == pytest.approx([1.0, 1.0])
@@ -112,7 +111,9 @@ SMALL = context_of(framework="deepspeed")
 PARAMETERS = {"zero_stage": 3, "offload": "optimizer+parameters:host"}
 
 
-def test_gradients_that_are_waited_for_show_whole() -> None:
+def test_gradients_show_where_backward_is_shorter_and_whole_where_they_are_waited_for() -> None:
+    shown = exposed_gradient_offload_s(np.array([3.0, 1.0]), np.array([2.0, 2.0]))
+    assert shown.tolist() == [1.0, 0.0]
     hidden, waited = (
         _estimate(LLAMA, {"zero_stage": 2}, waited_gradient_zero_stages=stages)
         for stages in ((), (2,))
@@ -176,12 +177,9 @@ def test_gradients_cross_the_link_as_often_as_the_framework_moves_them(
 def test_nvme_states_are_read_and_written_once_a_step(cluster: ClusterSpec) -> None:
     # 1e9 owned * 12 bytes * 8 ranks = 96e9 bytes: 96/40 + 96/20 = 7.2 s.
     assert nvme_optimizer_s(np.array([1e9]), cluster, TRAITS) == pytest.approx(7.2)
-
-
-@pytest.mark.parametrize("missing", ["nvme_read_bytes_per_s", "nvme_write_bytes_per_s"])
-def test_without_a_disk_rate_nvme_takes_forever(missing: str, cluster: ClusterSpec) -> None:
-    diskless = replace(cluster, node=replace(cluster.node, **{missing: None}))
-    assert np.isinf(nvme_optimizer_s(np.array([1.0]), diskless, TRAITS)).all()
+    for missing in ("nvme_read_bytes_per_s", "nvme_write_bytes_per_s"):
+        diskless = replace(cluster, node=replace(cluster.node, **{missing: None}))
+        assert np.isinf(nvme_optimizer_s(np.array([1.0]), diskless, TRAITS)).all()
 
 
 def test_parameters_come_over_the_rank_s_own_link_or_from_the_shared_disks(
@@ -190,11 +188,6 @@ def test_parameters_come_over_the_rank_s_own_link_or_from_the_shared_disks(
     # 25e9 / 50e9 = 0.5 s; from disk 8 ranks * 25e9 / 40e9 = 5 s.
     found = parameter_fetch_s(np.array([25e9, 25e9]), np.array([0.0, 1.0]), cluster, TRAITS)
     assert found.tolist() == [0.5, 5.0]
-
-
-def test_gradients_to_the_host_show_where_backward_is_shorter() -> None:
-    shown = exposed_gradient_offload_s(np.array([3.0, 1.0]), np.array([2.0, 2.0]))
-    assert shown.tolist() == [1.0, 0.0]
 
 
 def test_a_plan_s_range_holds_the_fastest_and_the_slowest_host() -> None:

@@ -49,14 +49,11 @@ def test_a_group_has_its_size_its_members_in_a_domain_and_its_domains(
     assert placed(axis, columns_of(**degrees), context_of(cluster=cluster)) == group
 
 
-def test_no_more_ranks_are_local_than_the_cluster_has() -> None:
+def test_groups_of_columns_are_placed_row_by_row_on_no_more_ranks_than_there_are() -> None:
     machines = context_of().cluster
     scale_up = replace(machines.node.scale_up, num_accelerators=64)
     wide = replace(machines, node=replace(machines.node, scale_up=scale_up))
     assert group_of("dp_shard", columns_of(dp=16), wide).local == 8
-
-
-def test_groups_of_columns_are_placed_row_by_row() -> None:
     columns, cluster = columns_of(tp=[1, 2, 8], dp=8), context_of(cluster="8xdgx-h100").cluster
     group = group_of("dp_shard", columns, cluster)
     assert group.local.tolist() == [8, 4, 1]

@@ -29,31 +29,12 @@ def op_params(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> f
 @pytest.mark.parametrize("name", list_models())
 def test_params_of_all_ops_add_up_to_the_models(name: str) -> None:
     model = load_model(name)
-    assert op_params(model, shape_of(seq_len=512), TRAITS) == count_parameters(model)
-
-
-@pytest.mark.parametrize("name", list_models())
-@pytest.mark.parametrize("tp", [2, 4, 8])
-def test_shards_together_hold_at_least_the_model(name: str, tp: int) -> None:
-    model = load_model(name)
-    share = op_params(model, shape_of(seq_len=512, tp=tp), TRAITS)
-    assert share * tp >= count_parameters(model) * (1 - 1e-12)
-    assert share <= count_parameters(model)
-
-
-@pytest.mark.parametrize(
-    ("name", "num_mixtures"), [("mixtral-8x7b", 32), ("deepseek-v3", 58), ("qwen3-30b-a3b", 48)]
-)
-def test_experts_are_shared_out_over_ep(name: str, num_mixtures: int) -> None:
-    model = load_model(name)
-
-    def experts(ep: int) -> float:
-        groups = layer_groups(model, shape_of(seq_len=512, ep=ep), TRAITS)
-        return sum(float(op.params[0]) for group in groups for op in group.ops if op.is_expert)
-
-    assert experts(8) == experts(1) / 8
-    whole, shared = (op_params(model, shape_of(seq_len=512, ep=ep), TRAITS) for ep in (1, 8))
-    assert whole - shared == pytest.approx(num_mixtures * experts(1) * 7 / 8)
+    whole = count_parameters(model)
+    assert op_params(model, shape_of(seq_len=512), TRAITS) == whole
+    # Shards together hold at least the model.
+    for tp in (2, 4, 8):
+        share = op_params(model, shape_of(seq_len=512, tp=tp), TRAITS)
+        assert whole * (1 - 1e-12) / tp <= share <= whole
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from contexts import columns_of
 from planner.cost.pipeline import in_flight, makespan_s
 from planner.schedules.closed_form import (
     interleaved_in_flight,
-    one_f_one_b_in_flight,
     one_f_one_b_makespan_s,
 )
 from planner.spec.strategy import SCHEDULES
@@ -25,12 +24,6 @@ def test_unequal_stages_wait_for_the_slowest() -> None:
     assert one_f_one_b_makespan_s(np.array(3.0), np.array(6.0), np.array(5)) == 18.0
     # Interleaved with v = 3: 5 * 3 + (6 - 3)/3 = 16 s.
     assert one_f_one_b_makespan_s(np.array(3.0), np.array(6.0), np.array(5), np.array(3)) == 16.0
-
-
-def test_micro_batches_in_flight_are_min_of_p_minus_i_and_m() -> None:
-    stages = np.arange(4)
-    assert one_f_one_b_in_flight(stages, np.array(4), np.array(8)).tolist() == [4, 3, 2, 1]
-    assert one_f_one_b_in_flight(stages, np.array(4), np.array(2)).tolist() == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize(("p", "v"), [(4, 2), (8, 2), (8, 12), (35, 3)])
