@@ -9,7 +9,7 @@ import operator
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from planner.errors import did_you_mean
@@ -78,6 +78,7 @@ OF_DATA = Language(
 )
 
 
+@lru_cache(maxsize=2048)
 def parsed(text: str) -> ast.expr:
     """Return the tree of an expression; raises ValueError where it is none, or too large."""
     if len(text) > MAX_CONDITION_CHARACTERS:

@@ -4,7 +4,6 @@ What is written of a plan, what a file decides, why a plan cannot be said, and w
 all follow from the same rows.
 """
 
-import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -14,7 +13,6 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.tree import load_own
 from planner.errors import ExpressError
-from planner.expr import parsed
 from planner.formats.format import ExplainedKey, Located
 from planner.formats.settings import Names, Refused, Settings, as_whole, decided, flag, given, which
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
@@ -110,17 +108,14 @@ def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
 
     Names in them are fields of the strategy, else parts of the context, with ``__`` for points.
     """
-    tables = {
-        part: {text: parsed(str(condition)) for text, condition in table.items()}
-        for part, table in load_own(package, "cannot.yaml").items()
-    }
+    tables = load_own(package, "cannot.yaml")
     names = tables.pop("names", {})
     return {part: partial(_refused, table, names) for part, table in tables.items()}
 
 
 def _refused(
-    conditions: Mapping[str, ast.expr],
-    names: Mapping[str, ast.expr],
+    conditions: Mapping[str, object],
+    names: Mapping[str, str],
     context: Context,
     strategy: Strategy | None = None,
 ) -> Iterator[str]:

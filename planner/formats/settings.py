@@ -3,7 +3,6 @@
 Below them how the rules of a format are declared: a function each, with its source above it.
 """
 
-import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, partialmethod, wraps
@@ -214,7 +213,7 @@ class Names(dict[str, Any]):
 
     def __init__(
         self,
-        names: Mapping[str, ast.expr],
+        names: Mapping[str, str],
         ask: Callable[[str], Any],
         **own: object,
     ) -> None:
@@ -224,12 +223,16 @@ class Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
         """The value of a name, asked for once it is needed."""
         known = self.names.get(name)
-        return self.ask(name) if known is None else computed(known, self, OF_RULES)
+        return self.ask(name) if known is None else self.value(known)
 
-    def said(self, conditions: Mapping[str, ast.expr]) -> Iterator[str]:
+    def value(self, expression: object) -> Any:  # noqa: ANN401 - whatever it computes
+        """What an expression of a data file comes to."""
+        return computed(parsed(str(expression)), self, OF_RULES)
+
+    def said(self, conditions: Mapping[str, object]) -> Iterator[str]:
         """The texts whose conditions hold."""
-        for text, tree in conditions.items():
-            if computed(tree, self, OF_RULES):
+        for text, condition in conditions.items():
+            if self.value(condition):
                 yield text.format_map(self)
 
 
@@ -316,18 +319,16 @@ class Rules(list[FormatRule], Generic[View]):
         Under ``names`` stand values that they share.
         """
         rules = dict(table)
-        names = {name: parsed(text) for name, text in rules.pop("names", {}).items()}
+        names = rules.pop("names", {})
         for name, entry in rules.items():
-            found = {text: parsed(condition) for text, condition in entry["wrong"].items()}
-            rest = {"holds": next(iter(found)), **entry}
+            rest = {"holds": next(iter(entry["wrong"])), **entry}
             keys = rest.pop("keys", [rest.pop("key", "")])
-            del rest["wrong"]
-            self(name=name, when=partial(_broken, found, names, keys), **rest)
+            self(name=name, when=partial(_broken, rest.pop("wrong"), names, keys), **rest)
 
 
 def _broken(
-    conditions: Mapping[str, ast.expr],
-    names: Mapping[str, ast.expr],
+    conditions: Mapping[str, object],
+    names: Mapping[str, str],
     keys: Sequence[str],
     file: ConfigView,
 ) -> Violations:

@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.cost.context import Context
 from planner.documents.tree import load_own
-from planner.expr import OF_DATA, computed, parsed
+from planner.expr import parsed
 from planner.formats.decision import KeyValue
 from planner.formats.format import DECISIONS, Located, ModelInFile
 from planner.formats.megatron.options import (
@@ -212,7 +212,8 @@ def described(settings: Settings) -> ModelInFile | None:
 def _fields(prefix: str) -> Mapping[str, str]:
     """Options that say a field of a part of the model alone, by the field."""
     found = {}
-    for option, node in _tables()[1].items():
+    for option, text in _tables()[1].items():
+        node = parsed(str(text))
         name = node.id if isinstance(node, ast.Name) else ""
         if name.startswith(prefix):
             found[name.removeprefix(prefix)] = option
@@ -266,13 +267,9 @@ def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
 
 
 @cache
-def _tables() -> list[dict[str, ast.expr]]:
+def _tables() -> list[dict[str, str]]:
     """Conditions by what is refused then, and values by option."""
-    found = []
-    for table in load_own(__package__, "model.yaml").values():
-        trees = {key: parsed(str(text)) for key, text in table.items()}
-        found.append(trees)
-    return found
+    return [*load_own(__package__, "model.yaml").values()]
 
 
 def _names(context: Context, strategy: Strategy | None = None) -> Mapping[str, Any]:
@@ -347,21 +344,15 @@ def shape_reasons(context: Context) -> Iterator[str]:
 
 def shape_choices(context: Context) -> Iterator[KeyValue]:
     """The options that build the model."""
-    values = _names(context)
-    said = {}
-    for option, node in _tables()[1].items():
-        said[option] = computed(node, values, OF_DATA)
-    return alike(said)
+    names = Names({}, _names(context).__getitem__)
+    return alike({option: names.value(text) for option, text in _tables()[1].items()})
 
 
 @cache
-def _runtime() -> list[tuple[str, ast.expr, str]]:
-    """Options, each with a value and why."""
-    return [
-        (option, parsed(str(text)), why)
-        for option, values in load_own(__package__, "runtime.yaml").items()
-        for text, why in values.items()
-    ]
+def _runtime() -> Mapping[str, Mapping[str, str]]:
+    """Options, each with values and why."""
+    table: Mapping[str, Mapping[str, str]] = load_own(__package__, "runtime.yaml")
+    return table
 
 
 def runtime_choices(
@@ -370,7 +361,8 @@ def runtime_choices(
     among: str = "",
 ) -> Iterator[KeyValue]:
     """Yield what the plan's time and memory depend on, besides its decisions; of some options."""
-    values = _names(context, strategy)
-    for option, node, why in _runtime():
+    names = Names({}, _names(context, strategy).__getitem__)
+    for option, values in _runtime().items():
         if option in (among.split() or [option]):
-            yield from choices({option: (computed(node, values, OF_DATA), why)})
+            for text, why in values.items():
+                yield from choices({option: (names.value(text), why)})

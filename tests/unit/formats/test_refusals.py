@@ -64,8 +64,8 @@ def test_reasons_name_what_plans_have(
 ) -> None:
     for part in refusals(f"planner.formats.{name}").values():
         conditions, names = part.args
-        trees = (*conditions.values(), *names.values())
-        asked = {each: parsed(each) for tree in trees for each in names_in(tree) if each != "any"}
-        texts = dict.fromkeys(conditions, parsed("True"))
+        trees = map(parsed, (*conditions.values(), *names.values()))
+        asked = {each: each for tree in trees for each in names_in(tree) if each != "any"}
+        texts = dict.fromkeys(conditions, "True")
         said = list(part.func(asked | texts, names, context_of(), strategy_of()))
         assert len(said) >= len(texts)
