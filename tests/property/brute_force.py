@@ -113,12 +113,6 @@ def is_regular(layers: np.ndarray) -> np.ndarray:
     return np.asarray((number == 0) | ((number == 1) & last) | ((number == 2) & last & first))
 
 
-def needs_equal_chunks(model: StageModel) -> np.ndarray:
-    """Only interleaved 1F1B, where the framework takes a layout, has uneven chunks."""
-    is_1f1b = model.strategy.schedule == SCHEDULES.index("1f1b")
-    return (model.strategy.vpp > 1) & ~is_1f1b
-
-
 @dataclass(frozen=True)
 class Asked:
     said: Said
@@ -139,10 +133,10 @@ def best_of_rows(
     model: StageModel, num_layers: int, asked: Asked, offered: np.ndarray
 ) -> np.ndarray:
     """Least iteration time of every row over all its splits, infinite where nothing fits."""
-    best = np.full(len(model), np.inf)
-    keys = np.stack(
-        [model.strategy.pp, model.strategy.vpp, needs_equal_chunks(model), offered], axis=1
-    )
+    best, columns = np.full(len(model), np.inf), model.strategy
+    # Only interleaved 1F1B, where the framework takes a layout, has uneven chunks.
+    equal_chunks = (columns.vpp > 1) & (columns.schedule != SCHEDULES.index("1f1b"))
+    keys = np.stack([columns.pp, columns.vpp, equal_chunks, offered], axis=1)
     for pp, vpp, equal, is_offered in np.unique(keys, axis=0).tolist():
         rows = np.flatnonzero((keys == [pp, vpp, equal, is_offered]).all(axis=1))
         layers, counts = asked.splits(num_layers, pp, vpp, is_offered=bool(is_offered))
@@ -232,11 +226,6 @@ class Brute:
         )
 
 
-def sets_of(context: Context) -> ModuleSets:
-    """What selective recomputation may repeat: the sets to choose from, or what is selected."""
-    return context.module_sets or (None,)
-
-
 def weight_of_policy(context: Context, said: Said, modules: tuple[str, ...] | None) -> float:
     """What evidence for a policy makes of the time; stages that decide for themselves are free."""
     how, kinds = said
@@ -257,7 +246,9 @@ def force(
     Within a time, and within one with the penalties of what a row and its policy use.
     """
     strategy = enumerate_space(context, narrowing).strategy
-    every, sets = tuple(said_of(context, narrowing)), sets_of(context)
+    # Selective recomputation may repeat the sets to choose from, or what is selected.
+    sets: ModuleSets = context.module_sets or (None,)
+    every = tuple(said_of(context, narrowing))
     times = np.full((len(every), len(sets), len(strategy)), np.inf)
     if not len(strategy):
         return Brute(strategy=strategy, said=every, models=(), per_set_s=times)

@@ -132,7 +132,9 @@ def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
         found += [f"plan {place + 1}: {at.key} is of another model, {text}" for at, text in others]
         what = not_stated(plan.context, plan.strategy, back)
         if back is not None:
-            what += differing(plan.context, back.context)
+            same = plan.context.job.precision == back.context.job.precision
+            same &= plan.context.traits.optimizer.name == back.context.traits.optimizer.name
+            what += "" if same else " precision or optimizer"
         if what:
             found.append(f"plan {place + 1} is read back without {what}")
         if asked.is_plain:
@@ -143,12 +145,6 @@ def wrong(asked: Asked, result: Answer, folder: Path) -> list[str]:
             said = [one for one in said if is_first or one.severity != "note"]
             found += [f"plan {place + 1}: {one}" for one in said]
     return found
-
-
-def differing(context: Context, back: Context) -> str:
-    same = context.job.precision == back.job.precision
-    same &= context.traits.optimizer.name == back.traits.optimizer.name
-    return "" if same else " precision or optimizer"
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -66,10 +66,6 @@ def mixture() -> Context:
     return context_of(model="qwen3-235b-a22b", cluster="8xdgx-h100", seq_len=4096)
 
 
-def computing_s(items: TimeItems) -> np.ndarray:
-    return exposed_s(items) - items[EXPERTS].exposed_s
-
-
 def interference(context: Context) -> float:
     overlap = context.traits.overlap
     return interference_fraction(overlap.communication_multiprocessors, context.cluster.accelerator)
@@ -82,7 +78,8 @@ def test_beside_another_batch_an_all_to_all_hides_behind_the_other_pass(mixture:
         (plain.backward, plain.forward, hidden.backward),
     ):
         busy, shown = own[EXPERTS].busy_s, after[EXPERTS].exposed_s
-        beside = exposed_beside_s(computing_s(other), busy, interference(mixture))
+        computing_s = exposed_s(other) - other[EXPERTS].exposed_s
+        beside = exposed_beside_s(computing_s, busy, interference(mixture))
         assert shown == pytest.approx(beside)
         assert (shown < own[EXPERTS].exposed_s).all()
 

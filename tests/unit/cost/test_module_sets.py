@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from contexts import columns_of, context_of
 
-from planner.cost.context import Context, with_modules
+from planner.cost import context as rows_of_columns
+from planner.cost.context import Context, columns_except, unique_rows, with_modules
 from planner.cost.layer import layer_costs
 from planner.cost.module_sets import (
     LayerTable,
@@ -21,7 +22,7 @@ from planner.cost.policies import with_selective
 from planner.cost.stage import SELECTIVE
 from planner.cost.stage_model import stage_model
 from planner.cost.time_terms import straggler_factor
-from planner.spec.strategy import StrategyColumns
+from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 
 MODELS = {"llama3-8b": 1, "mixtral-8x7b": 8, "deepseek-v3": 8}
 """Dense, mixture, mixture behind leading dense layers; and an expert-parallel degree of each."""
@@ -192,3 +193,25 @@ def test_options_are_those_of_the_strategies(mixture: Context) -> None:
         for field in fields(SelectiveCosts):
             ours = getattr(by_shape, field.name)[:, index]
             assert ours == pytest.approx(getattr(alone, field.name), rel=1e-12)
+
+
+@pytest.mark.parametrize("largest", [2**62, 2**12])
+def test_every_row_is_mapped_to_one_with_its_own_values(
+    monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(
+        rows_of_columns, "LARGEST_KEY", largest
+    )  # The digits fit into one number or not
+    rng, names = np.random.default_rng(1), ("tp", "pp", "dp", "cp", "zero_stage")
+    columns = columns_of(**{name: rng.integers(0, 5, size=600) * 3 for name in names})
+    first, index = unique_rows(columns, names)
+    rows = np.stack([getattr(columns, name) for name in names], axis=1)
+    assert (rows[first][index] == rows).all()
+    assert len(first) == len(np.unique(rows, axis=0))
+    nothing, nowhere = unique_rows(columns.take(np.zeros(0, dtype=int)), names)
+    assert len(nothing) == len(nowhere) == 0
+
+
+def test_columns_but_some_kinds_are_all_others() -> None:
+    assert set(columns_except()) == set(STRATEGY_FIELDS) - {"num_micro_batches"}
+    assert set(columns_except()) - set(columns_except("offload")) == {"offload", "offload_percent"}
