@@ -14,7 +14,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.frameworks.registry import load_traits
 from planner.layers.op import LayerShape
-from planner.spec.cluster import ClusterSpec
+from planner.spec.cluster import ClusterSpec, LevelSpec
 from planner.spec.job import JobSpec, Precision
 from planner.spec.model import Biases, ModelSpec
 from planner.spec.strategy import Strategy, StrategyColumns
@@ -42,6 +42,18 @@ def with_hbm(cluster: ClusterSpec, hbm_bytes: float) -> ClusterSpec:
     """The cluster with accelerators of another memory size."""
     accelerator = replace(cluster.accelerator, hbm_bytes=hbm_bytes)
     return replace(cluster, node=replace(cluster.node, accelerator=accelerator))
+
+
+def of_levels(*levels: LevelSpec, package: LevelSpec | None = None) -> ClusterSpec:
+    """H100s in these levels, the scale-up domain first, without measured collectives."""
+    domain, *inner, fabric = levels
+    base = load_cluster("1xdgx-h100")
+    size = domain.num_accelerators
+    accelerator = replace(base.accelerator, collectives={})
+    machine = {"num_accelerators": size, "scale_up": domain, "package": package}
+    node = replace(base.node, accelerator=accelerator, **machine)
+    number = fabric.num_accelerators // size
+    return replace(base, node=node, num_nodes=number, fabric=fabric, inner_fabric=tuple(inner))
 
 
 def context_of(

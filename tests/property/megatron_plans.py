@@ -3,17 +3,15 @@
 from dataclasses import replace
 from functools import cache
 
+import contexts
 import numpy as np
 from enumerated import enumerate_space
 
-from planner.catalog.clusters import load_cluster
-from planner.catalog.models import load_model
 from planner.cost.context import Context
-from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer
 from planner.schedules.closed_form import chunk_layers
 from planner.search.space.interleaving import default_layers
-from planner.spec.job import JobSpec, Precision
+from planner.spec.job import Precision
 from planner.spec.strategy import (
     PLACEMENT_NAMES,
     PLACEMENTS,
@@ -47,14 +45,10 @@ CASES: tuple[tuple[str, str, int, int, Precision, str, str], ...] = (
 @cache
 def context_of(case: int) -> Context:
     model, cluster, batch, seq_len, precision, profile, optimizer = CASES[case]
-    traits = with_optimizer(load_traits("megatron", profile), optimizer)
-    return Context(
-        model=load_model(model),
-        job=JobSpec(global_batch=batch, seq_len=seq_len, precision=precision),
-        cluster=load_cluster(cluster),
-        traits=traits,
-        placements=PLACEMENT_NAMES[: len(PLACEMENTS)],
-    )
+    job = {"global_batch": batch, "seq_len": seq_len, "precision": precision}
+    context = contexts.context_of(model=model, cluster=cluster, profile=profile, **job)
+    traits = with_optimizer(context.traits, optimizer)
+    return replace(context, traits=traits, placements=PLACEMENT_NAMES[: len(PLACEMENTS)])
 
 
 @cache

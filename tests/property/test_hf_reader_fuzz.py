@@ -1,6 +1,7 @@
-"""Whatever a ``config.json`` holds: a model, or an InputError that names the file."""
+"""Whatever a ``config.json`` or what tools print holds: a model or cluster, or problems."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,11 @@ from depth import of_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.catalog.clusters import load_cluster
+from planner.catalog.detect import cluster_text, merge
 from planner.catalog.hf.family import families
 from planner.catalog.models import load_model
+from planner.catalog.observe import clean, parse
 from planner.errors import InputError
 from planner.layers.parameters import count_parameters
 
@@ -58,3 +62,30 @@ def test_any_value_in_any_key_is_a_model_or_a_clear_error(
         problems = error.problems
     assert {problem.where for problem in problems} == {str(path)}
     assert all(str(problem).encode("utf-8") for problem in problems)
+
+
+SAMPLES = sorted((Path(__file__).parents[1] / "examples" / "hardware" / "positive").iterdir())
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    data = draw(st.sampled_from(SAMPLES)).read_bytes()
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(data)))
+        end = min(len(data), start + draw(st.integers(0, 200)))
+        middle = draw(st.sampled_from([b"", data[start:end] * 2, b"0", b"\xff", b"-9", b"\n"]))
+        data = data[:start] + middle + data[end:]
+    return data
+
+
+@settings(max_examples=of_all(300))
+@given(data=damaged())
+def test_a_damaged_sample_is_refused_or_becomes_a_cluster_that_loads(data: bytes) -> None:
+    try:
+        machine = merge([parse(clean(data.decode(errors="replace"), "x"), "x")])
+    except InputError:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Path(folder, "c.yaml")
+        cluster.write_text(cluster_text(machine, "planner show hardware"), encoding="utf-8")
+        assert load_cluster(cluster).num_accelerators == machine.num_nodes * machine.num_gpus

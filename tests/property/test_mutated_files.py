@@ -4,6 +4,8 @@
 scripts/fuzz goes on.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import cycle, islice
@@ -52,3 +54,16 @@ def test_a_spoilt_file_is_read_or_refused(name: str, tmp_path: Path) -> None:
 
 def test_the_files_are_as_many_as_said() -> None:
     assert TOTAL - len(format_names()) < sum(WHOLE.values()) + READ * len(format_names()) <= TOTAL
+
+
+FUZZ = Path(__file__).resolve().parents[2] / "scripts" / "fuzz"
+
+
+def test_the_fuzzing_script_reads_plans_and_finds_nothing(tmp_path: Path) -> None:
+    options = ["--only", "plan", "--inputs", "20", "--out", str(tmp_path / "found")]
+    done = subprocess.run(
+        [sys.executable, str(FUZZ), *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("20 inputs in")
+    assert not (tmp_path / "found").exists()

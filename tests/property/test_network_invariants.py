@@ -1,12 +1,11 @@
 """What must hold for collectives on any cluster of switches, of two levels or more."""
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import get_args
 
 import numpy as np
 import pytest
-from contexts import columns_of
+from contexts import columns_of, of_levels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,20 +44,6 @@ class Network:
             for index in range(len(self.sizes))
         ]
         return of_levels(*levels)
-
-
-@cache
-def base() -> ClusterSpec:
-    machine = load_cluster("1xdgx-h100")
-    accelerator = replace(machine.accelerator, collectives={})
-    return replace(machine, node=replace(machine.node, accelerator=accelerator))
-
-
-def of_levels(*levels: LevelSpec) -> ClusterSpec:
-    domain, *inner, fabric = levels
-    node = replace(base().node, num_accelerators=domain.num_accelerators, scale_up=domain)
-    number = fabric.num_accelerators // domain.num_accelerators
-    return replace(base(), node=node, num_nodes=number, fabric=fabric, inner_fabric=tuple(inner))
 
 
 @st.composite

@@ -5,7 +5,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from contexts import context_of
+from contexts import context_of, of_levels
 
 from planner.collectives.cost import busbw_factor
 from planner.collectives.flat import ring_s, tree_all_reduce_s
@@ -28,13 +28,10 @@ ALPHA, BETA = 5e-6, 100e9
 def plain() -> ClusterSpec:
     """4 nodes of 8: no measured fits; 200 GB/s inside at 2 us, 25 GB/s per port at 10 us."""
     machines = context_of(cluster="4xdgx-h100").cluster
-    accelerator = replace(machines.accelerator, collectives={})
-    scale_up = replace(
-        machines.node.scale_up, bytes_per_s=250e9, efficiency_fraction=0.8, latency_s=2e-6
-    )
-    fabric = replace(machines.fabric, bytes_per_s=50e9, efficiency_fraction=0.5, latency_s=10e-6)
-    node = replace(machines.node, accelerator=accelerator, scale_up=scale_up)
-    return replace(machines, node=node, fabric=fabric)
+    inside = {"bytes_per_s": 250e9, "efficiency_fraction": 0.8, "latency_s": 2e-6}
+    across = {"bytes_per_s": 50e9, "efficiency_fraction": 0.5, "latency_s": 10e-6}
+    domain, fabric = replace(machines.node.scale_up, **inside), replace(machines.fabric, **across)
+    return of_levels(domain, fabric)
 
 
 def group(size: int, local: int) -> Group:

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from contexts import of_levels
 
 from planner.catalog.clusters import load_cluster
 from planner.collectives.cost import busbw_factor
@@ -18,7 +19,7 @@ from planner.cost.network import (
     point_to_point_s,
 )
 from planner.cost.topology import Group
-from planner.spec.cluster import ClusterSpec, Collective, LevelSpec
+from planner.spec.cluster import Collective, LevelSpec
 
 
 def level(name: str, size: int, rate: float, latency_us: float, **more: object) -> LevelSpec:
@@ -32,21 +33,6 @@ def level(name: str, size: int, rate: float, latency_us: float, **more: object) 
     )
 
 
-def machine(*levels: LevelSpec, package: LevelSpec | None = None) -> ClusterSpec:
-    """A cluster of these levels, the scale-up domain first, without measured collectives."""
-    domain, *inner, fabric = levels
-    base = load_cluster("1xdgx-h100")
-    node = replace(
-        base.node,
-        accelerator=replace(base.accelerator, collectives={}),
-        num_accelerators=domain.num_accelerators,
-        scale_up=domain,
-        package=package,
-    )
-    num_nodes = fabric.num_accelerators // domain.num_accelerators
-    return replace(base, node=node, num_nodes=num_nodes, fabric=fabric, inner_fabric=tuple(inner))
-
-
 def group(*members: int, domain: int = 0, spans: tuple[int, ...] = ()) -> Group:
     return Group(
         members=tuple(np.array([n]) for n in members),
@@ -58,7 +44,7 @@ def group(*members: int, domain: int = 0, spans: tuple[int, ...] = ()) -> Group:
 NVLINK = level("nvlink", 8, 200e9, 2)
 LEAF = level("leaf", 64, 25e9, 5)
 SPINE = level("spine", 512, 25e9, 7, oversubscription=4.0)
-CLUSTER = machine(NVLINK, LEAF, SPINE)
+CLUSTER = of_levels(NVLINK, LEAF, SPINE)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +85,8 @@ def test_collectives_over_three_levels_by_hand(
 
 
 def test_switches_that_add_carry_every_share_once() -> None:
-    adding = machine(NVLINK, replace(LEAF, reduces_in_network=True))
-    plain = machine(NVLINK, LEAF)
+    adding = of_levels(NVLINK, replace(LEAF, reduces_in_network=True))
+    plain = of_levels(NVLINK, LEAF)
     # 8 nodes, one member each: 2 x 5 us + S / 25 GB/s instead of 2 x 7/8 S.
     one_each = group(1, 8)
     assert collective_s("all_reduce", 1e9, one_each, adding) == pytest.approx(10e-6 + 1 / 25)
@@ -118,7 +104,7 @@ def test_a_message_goes_over_the_innermost_level_that_holds_the_group() -> None:
 
 def test_pairs_of_a_package_use_its_link_and_its_way_out_together() -> None:
     package = level("package", 2, 300e9, 1, topology="fully_connected")
-    cluster = machine(NVLINK, LEAF, package=package)
+    cluster = of_levels(NVLINK, LEAF, package=package)
     # Two devices leave a package with 2 x 200 GB/s, but pass its 300 GB/s inside.
     for members, rate in (((2, 2, 2), 300e9), ((1, 4, 4), 200e9), ((2, 8, 8), 300e9)):
         assert domain_bytes_per_s(group(*members, domain=1), cluster) == pytest.approx(rate)
@@ -138,7 +124,7 @@ def test_two_of_eight_fully_connected_share_one_of_seven_links() -> None:
 
 
 TORUS = level("ici", 256, 90e9, 1, topology="torus_3d", dims=(4, 8, 8))
-POD = machine(TORUS, level("dcn", 512, 6e9, 50))
+POD = of_levels(TORUS, level("dcn", 512, 6e9, 50))
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of, strategy_of
+from contexts import columns_of, context_of, strategy_of, with_traits
 
+from planner.cost.buffers import dummy_gradient_bytes, transient_layer_bytes, unit_buffer_bytes
 from planner.cost.data_parallel import bucket_elements
 from planner.cost.ledger import RESERVED, StageLedger, stage_ledgers
-from planner.cost.stage_model import price
+from planner.cost.stage_model import price, stage_model
+from planner.cost.stage_parts import stage_parameters
 from planner.cost.states import shard_degree, state_bytes
 from planner.frameworks.registry import load_traits
 from planner.layers.parameters import count_parameters
+from planner.search.space.legality import RULES
 from planner.spec.job import Precision
 from planner.spec.strategy import OFFLOAD_CODES, StrategyColumns
 from planner.spec.traits import StateTraits, traits_at_precision
@@ -134,22 +137,11 @@ def test_replicas_buckets_hold_25_mib_of_fp32() -> None:
 
 
 def ledger_of(profile: str, micro_batches: int = 1) -> StageLedger:
-    context = context_of(
-        model="llama3.2-1b",
-        cluster="2xa100-sxm-80",
-        framework="accelerate",
-        profile=profile,
-        seq_len=128,
-        global_batch=2,
-    )
-    strategy = strategy_of(
-        dp=2 // micro_batches,
-        zero_stage=0,
-        num_micro_batches=micro_batches,
-        layers_per_stage=(16,),
-        recompute_layers_per_stage=(16,),
-    )
-    return stage_ledgers(price(context, strategy))[0]
+    names = {"model": "llama3.2-1b", "cluster": "2xa100-sxm-80", "framework": "accelerate"}
+    context = context_of(**names, profile=profile, seq_len=128, global_batch=2)
+    degrees = {"dp": 2 // micro_batches, "num_micro_batches": micro_batches, "zero_stage": 0}
+    layers = {"layers_per_stage": (16,), "recompute_layers_per_stage": (16,)}
+    return stage_ledgers(price(context, strategy_of(**degrees, **layers)))[0]
 
 
 def test_gradients_of_one_micro_batch_are_not_there_at_the_loss() -> None:
@@ -163,3 +155,59 @@ def test_an_optimizer_over_many_tensors_has_temporaries_of_its_own() -> None:
     ledger = ledger_of("pure-bf16", micro_batches=2)
     params = count_parameters(context_of(model="llama3.2-1b").model)
     assert ledger.allocated_bytes == pytest.approx(10.0 * params, rel=0.01)
+
+
+CONTEXT, COLUMNS = context_of(), columns_of(dp=4, zero_stage=[1, 2, 3])
+PARTS = stage_parameters(CONTEXT, COLUMNS)
+LAYER, HEAD = float(PARTS.params[0]), float(PARTS.last_params[0])
+WAITING = max(LAYER, HEAD) + LAYER
+
+
+def test_layers_are_sharded_and_ends_stay_gathered() -> None:
+    # weights 2 | 2 | 2/4; gradients fp32 4 | bf16 2/4 | 2/4; master and moments 12/4
+    assert PARTS.states.weights.tolist() == [2.0, 2.0, 0.5]
+    assert PARTS.states.gradients.tolist() == [4.0, 0.5, 0.5]
+    assert PARTS.states.optimizer.tolist() == [3.0, 3.0, 3.0]
+    for ends in (PARTS.first_states, PARTS.last_states):
+        assert ends.weights.tolist() == [2.0, 2.0, 2.5]
+        assert ends.gradients.tolist() == [4.0, 0.5, 0.5]
+
+
+def test_ends_are_gathered_once_an_iteration_layers_twice_a_micro_batch() -> None:
+    assert (PARTS.dp.layer_forward == 0).all()
+    assert (PARTS.dp.gather > 0).all()
+    assert (PARTS.layer_dp.layer_forward > 0).tolist() == [False, False, True]
+    assert (PARTS.layer_dp.gather > 0).tolist() == [True, True, False]
+    assert (PARTS.dp.layer_backward > 0).tolist() == [False, True, True]
+    assert (PARTS.dp.reduce > 0).tolist() == [True, False, False]
+
+
+def test_two_units_of_weights_and_gradients_are_whole_at_a_time() -> None:
+    everything = 4 * LAYER + float(PARTS.first_params[0]) + HEAD
+    assert everything < CONTEXT.traits.states.whole_gradient_elements
+    units = 2 * 2 * LAYER + 2 * WAITING
+    assert unit_buffer_bytes(PARTS) == pytest.approx([0.0, 2 * everything, units])
+    down = PARTS.costs.at(PARTS.costs.largest_weight_params)[0]
+    assert transient_layer_bytes(PARTS)[2] == pytest.approx(units + 2 * down)
+
+
+def test_a_long_queue_ends_where_the_trait_says() -> None:
+    short = with_traits(CONTEXT, states={"whole_gradient_elements": 3 * LAYER})
+    longer = max(WAITING, 3 * LAYER)
+    assert unit_buffer_bytes(replace(PARTS, context=short))[1] == pytest.approx(2 * longer)
+
+
+def test_less_is_held_and_more_is_sent_from_stage_to_stage() -> None:
+    model = stage_model(CONTEXT, COLUMNS, PARTS)
+    assert (np.diff(model.layer_static_bytes) < 0).all()
+    assert (np.diff(model.layer_s) > 0).all()
+    # Nothing is kept for fused accumulation that is off.
+    assert dummy_gradient_bytes(CONTEXT, COLUMNS, np.full(3, 10.0)).tolist() == [20.0, 0.0, 0.0]
+
+
+def test_stages_exclude_it() -> None:
+    (rule,) = [each for each in RULES if each.name == "zero_stage_offered"]
+    columns = columns_of(dp=4, pp=[1, 2, 1, 2], zero_stage=[3, 3, 1, 1])
+    at = {name: getattr(columns, name) for name in rule.needs}
+    legal = rule.is_legal(context_of(profile="bridge"), at)
+    assert legal.tolist() == [True, False, True, True]
