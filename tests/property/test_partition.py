@@ -1,4 +1,4 @@
-"""Layers dealt out by the sweep, on random tables, against every choice of columns."""
+"""Layers dealt out by the sweep and the non-dominated filter against their definitions."""
 
 from itertools import product
 from unittest import mock
@@ -7,7 +7,9 @@ import numpy as np
 from depth import of_all
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
+from planner.search.ranking.goals import non_dominated
 from planner.search.stages import partition as dealing
 from planner.search.stages.partition import Pipeline, partition_layers
 from planner.search.stages.stage_table import StageTable
@@ -80,3 +82,28 @@ def test_a_deal_is_called_best_only_where_it_is(
         assert np.isinf(best_s) or below < 1.0
     if sweeps == 48 and free is not None and len(table.seconds) < 3:
         assert free.is_optimal
+
+
+VALUES = st.one_of(st.integers(0, 4).map(float), st.sampled_from([0.5, np.inf]))
+SHAPES = st.tuples(st.integers(0, 40), st.integers(1, 5))
+POINTS = arrays.arrays(np.float64, SHAPES, elements=VALUES)
+"""Few values, so that ties and duplicates are common."""
+
+
+def dominates(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool((one <= other).all() and (one < other).any())
+
+
+def undominated(points: np.ndarray) -> list[int]:
+    """Rows that no row dominates and that no earlier row equals."""
+    return [
+        j
+        for j, point in enumerate(points)
+        if not any(dominates(other, point) for other in points)
+        and not any((points[i] == point).all() for i in range(j))
+    ]
+
+
+@given(points=POINTS)
+def test_it_equals_brute_force(points: np.ndarray) -> None:
+    assert non_dominated(points).tolist() == undominated(points)

@@ -15,7 +15,6 @@ from planner.cost.module_sets import (
     Relaxed,
     SelectiveCosts,
     module_sets,
-    relaxed_options,
     selective_options,
 )
 from planner.cost.policies import with_selective
@@ -55,8 +54,8 @@ def options_of(
 
 
 def relaxed_of(context: Context, strategy: StrategyColumns, *, by_rate: bool) -> Relaxed:
-    by_shape, index = LayerTable(context=context).options(strategy, ((), *module_sets(context)))
-    relaxed = relaxed_options(by_shape, by_rate=by_rate)
+    sets = ((), *module_sets(context))
+    relaxed, index = LayerTable(context=context).relaxed(strategy, sets, by_rate=by_rate)
     return relaxed.at(index, straggler_factor(context, strategy))
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from contexts import context_of, of_levels
 
-from planner.collectives.cost import busbw_factor
 from planner.collectives.flat import ring_s, tree_all_reduce_s
 from planner.cost.network import (
     broadcasts_s,
@@ -55,12 +54,6 @@ def test_tree_beats_ring_for_small_messages_of_many_ranks_only() -> None:
     many, hops, depth = np.array(1024), 1023 * ALPHA, 10 * ALPHA
     assert tree_all_reduce_s(1e4, depth, BETA) < ring_s("all_reduce", 1e4, many, hops, BETA)
     assert tree_all_reduce_s(1e12, depth, BETA) > ring_s("all_reduce", 1e12, many, hops, BETA)
-
-
-def test_bus_bandwidth_factors_of_nccl_tests() -> None:
-    n = np.array([1, 2, 8])
-    assert busbw_factor("all_reduce", n).tolist() == [0.0, 1.0, 1.75]
-    assert busbw_factor("all_gather", n).tolist() == [0.0, 0.5, 0.875]
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
