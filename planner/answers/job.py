@@ -232,9 +232,11 @@ class Job:
         """Parameters of a checkpoint: all, or those of the adapters that are trained."""
         context = self.plan.context
         training = context.traits.training
-        if training.is_frozen:
-            return adapter_params(context.model, training, context.traits.kernels)
-        return count_parameters(context.model)
+        return (
+            adapter_params(context.model, training, context.traits.kernels)
+            if training.is_frozen
+            else count_parameters(context.model)
+        )
 
     @cached_property
     def bytes_per_param(self) -> tuple[float, float, float]:

@@ -158,9 +158,11 @@ def _traits(inputs: InputsPart, model: ModelSpec, path: Path) -> FrameworkTraits
     traits = load_traits(inputs.framework, inputs.profile, settings)
     traits = with_optimizer(traits, inputs.optimizer)
     traits = _with_training(traits, inputs, model, where)
-    if inputs.recompute_modules is None:
-        return traits
-    return with_recompute_modules(traits, inputs.recompute_modules)
+    return (
+        traits
+        if inputs.recompute_modules is None
+        else with_recompute_modules(traits, inputs.recompute_modules)
+    )
 
 
 def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:

@@ -162,9 +162,7 @@ class Placed:
     @property
     def missing_bytes(self) -> float:
         """Bytes needed beyond the accelerator's memory; 0 if it fits, or cannot run."""
-        if self.estimate is None:
-            return 0.0
-        return max(0.0, -self.estimate.memory.free_bytes)
+        return max(0.0, -self.estimate.memory.free_bytes) if self.estimate else 0.0
 
     @property
     def fits_its_own(self) -> bool:

@@ -195,9 +195,8 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
             yield f"pp {pp}", replace(half, pp=pp, **split_values(layers, under))
     if context.model.moe:
         support, ep = context.traits.support, 2 * strategy.ep
-        etp = strategy.etp
-        if etp == support.usual_etp(strategy.tp, strategy.ep):
-            etp = int(support.usual_etp(strategy.tp, ep))
+        is_usual = strategy.etp == support.usual_etp(strategy.tp, strategy.ep)
+        etp = int(support.usual_etp(strategy.tp, ep)) if is_usual else strategy.etp
         yield f"ep {ep}", replace(strategy, ep=ep, etp=etp)
 
 

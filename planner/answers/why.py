@@ -167,9 +167,8 @@ class WhyAnswer:
     @property
     def comparison(self) -> Comparison | None:
         """Comparison of both plans, if there are two."""
-        if self.asked is None or self.best is None:
-            return None
-        return Comparison(asked=self.asked, best=self.best)
+        asked, best = self.asked, self.best
+        return Comparison(asked=asked, best=best) if asked and best else None
 
     @property
     def verdict(self) -> Verdict:
@@ -315,9 +314,8 @@ class Versus:
 
     def ratio(self, other: Side) -> Ratio | None:
         """Return the relative speed of the other side; None if either has no plan."""
-        if self.asked.plan is None or other.plan is None:
-            return None
-        return speed(self.asked.plan, other.plan)
+        asked = self.asked.plan
+        return speed(asked, other.plan) if asked and other.plan else None
 
     @property
     def sides(self) -> tuple[Side, ...]:

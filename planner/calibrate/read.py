@@ -188,8 +188,10 @@ def _nccl_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Point]:
         tests.append(test)
         if kind := _KINDS.get(str(test)):
             num_ranks = max(said) + 1 if said else _ranks_told(path, kind, rows[-1][-1])
-            for place, num_bytes, seconds, _ in rows:
-                yield Reading(place, seconds, cluster).collective(kind, num_bytes, num_ranks)
+            yield from (
+                Reading(place, seconds, cluster).collective(kind, num_bytes, num_ranks)
+                for place, num_bytes, seconds, _ in rows
+            )
     if tests and not any(test in _KINDS for test in tests):
         message = f"is of {brief(tests[0])}; read are {', '.join(_KINDS)}"
         raise InputError.single(path, "collective", message)

@@ -60,9 +60,8 @@ class Comparison:
     @property
     def time_error(self) -> float | None:
         """Predicted over measured, minus one."""
-        if self.predicted is None or self.measured is None:
-            return None
-        return self.predicted.iter_time_s / self.measured.iter_time_s - 1.0
+        own, real = self.predicted, self.measured
+        return own.iter_time_s / real.iter_time_s - 1.0 if own and real else None
 
     @property
     def is_usual(self) -> bool | None:

@@ -186,9 +186,11 @@ def with_model(reading: ParsedConfig) -> ParsedConfig:
     from planner.catalog.models import catalog_name, load_model
 
     name = catalog_name(place.value)
-    if name is None:
-        return reading
-    return replace(reading, own_model=ModelInFile(spec=load_model(name), places={"": place}))
+    return (
+        replace(reading, own_model=ModelInFile(spec=load_model(name), places={"": place}))
+        if name
+        else reading
+    )
 
 
 def needed_job(request: Request, reading: ParsedConfig) -> Job:

@@ -325,8 +325,7 @@ def _stated_of_model(values: Values) -> Iterator[tuple[str, Located, Any]]:
     """Fields of the model that the file says, with place and value; sizes where it says no more."""
     own = values.reading.own_model
     if own is not None:
-        for name, place in own.places.items():
-            yield name, place, _part(own.spec, name)
+        yield from ((name, place, _part(own.spec, name)) for name, place in own.places.items())
         return
     for decision, name in SIZES.items():
         size = values.whole(decision, least=0, most=10**9)

@@ -201,9 +201,8 @@ def _stages(answer: MemoryAnswer) -> Table[Sequence[str]]:
     for ledger in answer.ledgers:
         groups = dict.fromkeys(GROUPS, 0.0)
         for item in ledger.items:
-            head = item.name.partition(".")[0]
-            if head in ("weights", "gradients", "optimizer"):
-                head = "states"
+            name = item.name.partition(".")[0]
+            head = "states" if name in ("weights", "gradients", "optimizer") else name
             groups[head if head in groups else "other"] += item.num_bytes
         held = (format_bytes(size) if size else "-" for size in groups.values())
         peak, verdict = format_bytes(ledger.peak_bytes), memory.verdict_at(ledger.peak_bytes)

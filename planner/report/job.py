@@ -36,9 +36,11 @@ def _rows(job: Job) -> dict[str, str]:
     rate = min(job.storage_bytes_per_s, job.num_nodes * job.node_bytes_per_s)
     given = "" if terms.storage_bytes_per_s else ", Llama 3's per GPU"
     limit = "the nodes" if rate < job.storage_bytes_per_s else f"the file system{given}"
-    energy = f"unknown: no power figure of {accelerator.name} is known (tdp_w)"
-    if job.energy_kwh is not None:
-        energy = f"{format_energy(job.energy_kwh)}: {accelerator.tdp_w:g} W a GPU all the time"
+    energy = (
+        f"unknown: no power figure of {accelerator.name} is known (tdp_w)"
+        if job.energy_kwh is None
+        else f"{format_energy(job.energy_kwh)}: {accelerator.tdp_w:g} W a GPU all the time"
+    )
     rows = {
         "work": f"{format_seconds(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
         f"each, MFU {mfu_text(job.plan)}); checkpoints and failures leave "

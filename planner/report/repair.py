@@ -159,8 +159,7 @@ def _answer(made: FixedFile) -> Iterator[Part]:
     if made.diff:
         yield Text("What --apply changes", "bold")
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in made.diff:
-        yield whole(f"  {one_line(line)}", styles.get(line[:1], ""))
+    yield from (whole(f"  {one_line(line)}", styles.get(line[:1], "")) for line in made.diff)
 
 
 def _sound(made: FixedFile) -> str:
@@ -200,9 +199,7 @@ def _shown(value: Value) -> str:
         return "; ".join(words) or "none"
     if not isinstance(value, tuple):
         return str(value)
-    if len(value) <= 8:
-        return ", ".join(map(str, value)) or "none"
-    return runs_text(value)
+    return (", ".join(map(str, value)) or "none") if len(value) <= 8 else runs_text(value)
 
 
 def _wrong(made: FixedFile) -> Iterator[Part]:

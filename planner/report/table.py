@@ -61,9 +61,8 @@ class Column(Generic[R]):
 
     def text(self, row: R) -> str:
         """What stands in the cell of a row."""
-        if isinstance(self.cell, str):
-            return str(attrgetter(self.cell)(row))
-        return self.cell(row)
+        cell = self.cell
+        return str(attrgetter(cell)(row)) if isinstance(cell, str) else cell(row)
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ def _complete(
 
 def _slice_events(rank: int, each: Slice) -> Iterator[Event]:
     """The slice, and inside it what it spends its time on, where that is more than one thing."""
-    args: Event = {}
-    for kind, chunk, number in each.slot:
-        args[PASSES[kind]] = {"chunk": chunk, "micro_batch": number}
+    args: Event = {
+        PASSES[kind]: {"chunk": chunk, "micro_batch": number} for kind, chunk, number in each.slot
+    }
     category, title = each.kind, "waiting"
     if each.slot:
         numbers = dict.fromkeys(str(operation.micro_batch) for operation in each.slot)
@@ -70,14 +70,16 @@ def _counters(curve: MemoryCurve, digits: int) -> Iterator[Event]:
         if values == before:
             continue
         before = values
-        for name, num_bytes in values.items():
-            yield {
+        yield from (
+            {
                 "name": name,
                 "ph": "C",
                 "ts": round(time_s * 1e6),
                 "pid": 0,
                 "args": {"GiB": round(num_bytes / GIB, 6)},
             }
+            for name, num_bytes in values.items()
+        )
 
 
 def _events(strategy: Strategy, found: Iteration) -> Iterator[Event]:

@@ -192,8 +192,7 @@ def _figures(plan: Plan, found: Answer) -> dict[str, Any]:
 
 def in_this_process(tasks: Iterable[Task]) -> Answers:
     """Yield answers of this process itself."""
-    for task in tasks:
-        yield task, answer(task)
+    yield from ((task, answer(task)) for task in tasks)
 
 
 def on_processes(
