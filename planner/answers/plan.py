@@ -7,7 +7,9 @@ from functools import partial
 import numpy as np
 
 from planner.answers.base import Answer, Deadline, Found, Plan
+from planner.answers.changes import switches
 from planner.answers.evidence import Evidence, evidence
+from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
 from planner.answers.variants import Variant, resident_variant, variants
@@ -27,7 +29,7 @@ from planner.search.search import (
 )
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
-from planner.units import Array
+from planner.units import Array, format_seconds
 
 
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
@@ -214,17 +216,50 @@ def searched(
     deadline: Deadline,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Answer:
-    """Search; what is found may be nothing, and nobody asks why."""
+    """Search; what is found may be nothing, and nobody asks why.
+
+    A switch of the framework that takes less memory comes before offload, further axes and
+    recomputation of whole layers: the answer is the one with it where that needs less of them and
+    ranks no lower.
+    """
     ask = partial(
         answer,
         top=top,
-        notes=resolved.notes,
         narrowing=resolved.narrowing,
         aim=resolved.aim,
         deadline=deadline,
         progress=progress,
     )
-    return respecting_margin(ask, resolved.contexts, is_given=resolved.keeps_margin)
+    margin = partial(respecting_margin, is_given=resolved.keeps_margin)
+    found = margin(partial(ask, notes=resolved.notes), resolved.contexts)
+    if not found.plans or resolved.aim.objective != "iteration_s" or deadline.is_over:
+        return found
+    first = found.plans[0]
+    case = Case(contexts=(first.context,), narrowing=resolved.narrowing)
+    stated = set(first.context.traits.settings)
+    for change in switches(case) if _sacrifices(first) > (False, 1, False) else ():
+        switched = change.case.context
+        if not stated <= set(switched.traits.settings):
+            continue  # it would take back what was asked for
+        contexts = [
+            switched if one.traits.name == first.framework else one for one in resolved.contexts
+        ]
+        time_s = format_seconds(first.estimate.iter_time_s)
+        text = f"with {change.words}; without: {short_layout(first.strategy)}, {time_s}"
+        note = Note(kind=NoteKind.given, text=text, subject="settings")
+        other = margin(partial(ask, notes=(*resolved.notes, note)), contexts)
+        if not other.plans or other.plans[0].ranked_s > first.ranked_s:
+            continue
+        if _sacrifices(other.plans[0]) < _sacrifices(first):
+            found, first = other, other.plans[0]
+    return found
+
+
+def _sacrifices(plan: Plan) -> tuple[bool, int, bool]:
+    """Return offload, degrees beside data parallelism, layers recomputed whole; the worst first."""
+    layout = plan.strategy
+    offloads = layout.offload != "none" or layout.layers_under["offloaded"] > 0
+    return offloads, layout.tp * layout.pp * layout.cp, layout.layers_under["full"] > 0
 
 
 @dataclass(frozen=True, kw_only=True)

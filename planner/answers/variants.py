@@ -71,8 +71,7 @@ def variants(
 
 
 def _on_device(case: Case) -> Iterator[Change]:
-    """Switches, then optimizers, then both together."""
-    yield from switches(case)
+    """Smaller optimizers, then beside switches; a plan has tried switches alone."""
     yield from smaller_optimizers(case)
     for switch in switches(case):
         for smaller in smaller_optimizers(switch.case):
@@ -81,7 +80,7 @@ def _on_device(case: Case) -> Iterator[Change]:
 
 
 def resident_variant(answer: Answer) -> Variant | None:
-    """The first switch or optimizer under which a plan without offload is no slower.
+    """The first smaller optimizer under which a plan without offload is no slower.
 
     None where the first plan offloads nothing, offload was asked for, or no change helps.
     """

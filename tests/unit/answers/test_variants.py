@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from contexts import context_of, small_model
@@ -64,37 +65,45 @@ def test_what_is_fixed_is_no_knob(best_of: Callable[[float], Plan]) -> None:
     assert not any("vpp" in text or "micro-batch" in text for text in words)
 
 
-def asked(*, forbid: list[str] | None = None, fix: list[str] | None = None, **own: str) -> Answer:
+def asked(**own: Any) -> Answer:
     words = {"framework": "accelerate", "profile": "current", "train": "qlora", **own}
-    read = Query.of("llama3.1-8b", "1xrtx4090", fix=fix, forbid=forbid, **words)
+    read = Query.of("llama3.1-8b", "1xrtx4090", **words)
     return answered(resolve(read), 1)
 
 
-def test_a_loss_in_chunks_does_without_weights_on_the_host() -> None:
+def test_a_switch_comes_before_weights_on_the_host() -> None:
     found = asked()
-    assert found.plans[0].strategy.offload != "none"
-    kept = resident_variant(found)
-    assert "loss=linear" in kept.words
-    assert kept.plan.strategy.offload == "none"
-    assert kept.plan.estimate.memory.verdict == "fits"
-    assert kept.plan.context.traits.kernels.loss == "liger"
+    first = found.plans[0]
+    assert (first.strategy.offload, first.context.traits.kernels.loss) == ("none", "liger")
+    assert first.estimate.memory.verdict == "fits"
+    without = asked(settings=["loss=eager"]).plans[0]
+    assert without.strategy.offload != "none"
+    assert first.ranked_s <= without.ranked_s
+    assert "with --set loss=linear; without: " in found.notes[-1].text
 
 
-def test_plans_that_offload_nothing_need_no_switch() -> None:
-    assert (
-        resident_variant(asked(forbid=["offload"], settings=["blocks=fused", "loss=fused"])) is None
+def test_a_switch_comes_before_further_axes() -> None:
+    read = Query.of(
+        "qwen2.5-32b", "2xdgx-h100", framework="accelerate", global_batch=16, seq_len=32768
     )
+    first = answered(resolve(read), 1).plans[0]
+    assert (first.strategy.tp, first.strategy.cp) == (1, 1)
 
 
-def test_offload_that_was_asked_for_stays() -> None:
-    found = asked(fix=["offload=optimizer+parameters:host"])
-    assert resident_variant(found) is None
+@pytest.mark.parametrize(
+    "options", [{"forbid": ["offload"]}, {"fix": ["offload=optimizer+parameters:host"]}]
+)
+def test_no_smaller_optimizer_is_named_where_offload_is_stated(
+    options: dict[str, list[str]],
+) -> None:
+    assert resident_variant(asked(**options)) is None
 
 
 def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
     read = Query.of("llama3.2-1b", "1xrtx4090", framework="accelerate", profile="current")
     kept = resident_variant(answered(resolve(read), 1))
-    assert {"loss=linear", "adam-8bit"} <= {*kept.words.split()}
+    assert kept.words == "--optimizer adam-8bit"
+    assert kept.plan.context.traits.kernels.loss == "liger"
 
 
 H, TOKENS, VOCAB = 1024, 1024, 32000
