@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from planner.answers.row import row_from
 from planner.cost.context import Context
@@ -20,6 +20,9 @@ from planner.search.search import SearchResult
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import SCHEDULES
+
+if TYPE_CHECKING:
+    from planner.search.prove import Proof
 
 
 class Deadline:
@@ -146,6 +149,7 @@ class Answer(Found):
     narrowing: Narrowing = EVERYTHING
     fastest: Plan | None = None  # before ties are broken, where the first plan is slower
     headroom_gib: int | None = None  # where that was the aim: what every plan leaves
+    proof: "Proof | None" = None  # of the layouts shown, by CP-SAT, where it was asked for
 
     @property
     def proved_optimal(self) -> bool:

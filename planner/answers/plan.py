@@ -262,6 +262,15 @@ def _sacrifices(plan: Plan) -> tuple[bool, int, bool]:
     return offloads, layout.tp * layout.pp * layout.cp, layout.layers_under["full"] > 0
 
 
+def proved(answer: Answer) -> Answer:
+    """The answer with CP-SAT's proof that no layout of the first plan's framework is faster."""
+    from planner.search.prove import prove  # ortools takes longer to load than most searches
+
+    first = answer.fastest or answer.plans[0]
+    shown = [plan.strategy for plan in answer.plans if plan.framework == first.framework]
+    return replace(answer, proof=prove(first.context, answer.narrowing, shown, first.ranked_s))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Beside:
     """Results of further searches and estimates about an answer's plans."""

@@ -231,6 +231,17 @@ class AimRow(Row):
     """GiB that every plan leaves, with the objective headroom."""
 
 
+class ProofRow(Row):
+    """What CP-SAT, asked by --prove, found in the layouts shown."""
+
+    num_programmes: int
+    num_undecided: int
+    """Programmes that ran out of work."""
+    faster: list[str]
+    """Degrees of layouts with a plan faster than the fastest: none, unless the search is wrong."""
+    seconds: float
+
+
 class SearchRow(Row):
     """Size and outcome of the search."""
 
@@ -252,6 +263,7 @@ class SearchRow(Row):
     """Every plan of both tables is proved."""
     gap: float
     """Bound on how far the best plan is off the optimum; 0 when proved."""
+    proof: ProofRow | None
 
 
 class PlanDocument(Row):

@@ -60,6 +60,9 @@ def plan(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show the variants of every layout too.")
     ] = False,
+    proves: Annotated[
+        bool, typer.Option("--prove", help="Have CP-SAT decide the layouts shown once more.")
+    ] = False,
     verbose: options.Verbose = False,
     save: Annotated[Path | None, typer.Option(help="Write the best plan to this file.")] = None,
     emit: Annotated[
@@ -73,7 +76,7 @@ def plan(
     output_format: str = "table",
 ) -> "Shown":
     """``planner plan``: exits with 3 where nothing fits, or keeps the limits."""
-    from planner.answers.plan import answered, beside_screen
+    from planner.answers.plan import answered, beside_screen, proved
     from planner.query.resolve import resolve
     from planner.report import plan_options as report
     from planner.report.document import Planned, Shown
@@ -108,6 +111,9 @@ def plan(
             screen=partial(report.print_spaces, notes=resolved.notes),
         )
     result, told = answered(resolved, top, progress), None
+    if proves and result.plans:
+        progress("asking CP-SAT for anything faster", 0.9)
+        result = proved(result)
     if output_format == "table":
         progress("looking beside the plans", 0.99)
         told = beside_screen(result, verbose=verbose, show_all=show_all)

@@ -17,6 +17,7 @@ from planner.answers.rows import (
     NearestRow,
     PlanDocument,
     PlanRow,
+    ProofRow,
     RankedRow,
     SearchRow,
     SoftwareRow,
@@ -171,6 +172,19 @@ def _tie_line(answer: Answer) -> str:
     return " ".join(said)
 
 
+def _proof_line(answer: Answer) -> Text:
+    """Return what CP-SAT found, asked for anything faster in the layouts shown."""
+    proof, num = answer.proof, len(answer.plans)
+    assert proof is not None
+    decided = f"{proof.num_programmes:,} integer programmes in {proof.seconds:.1f} s"
+    if proof.faster:
+        text = f"CP-SAT finds a faster plan with {proof.faster[0]}; please report it ({decided})."
+        return Text(text, "red")
+    if proof.num_undecided:
+        decided += f", {proof.num_undecided} of them undecided"
+    return Text(f"CP-SAT finds nothing faster in the {num} layouts shown: {decided}.")
+
+
 def _frontier(answer: Answer) -> Iterator[Part]:
     """What is traded off, thinned; the output formats for programs have all of it."""
     if not answer.pareto:
@@ -262,6 +276,7 @@ def print_answer(
             Text(tight, "yellow") if tight else "",
             _tie_line(answer),
             resident,
+            _proof_line(answer) if answer.proof else "",
             placed_line(beside.recipe) if beside.recipe else "",
         )
     else:
@@ -325,5 +340,6 @@ def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
             fitting=sum(result.num_fitting for result in searches),
             dropped=answer.dropped(),
             stage_problems_solved=sum(result.num_solved for result in searches),
+            proof=row_from(ProofRow, answer.proof) if answer.proof else None,
         ),
     )

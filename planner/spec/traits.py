@@ -128,9 +128,8 @@ class KernelTraits:
     unit_copies: UnitCopies
     deduplicated_dispatch: bool  # a token goes once to each remote domain (DeepEP, HybridEP)
     permutation_slowdown: float  # of kernels that sort tokens by expert, on B200, over the others
-    # Traffic per pair and hidden element to sort, weigh and put back; to sort beside the experts.
-    sorting_bytes: tuple[float, float]
-    chunk_sorting_bytes: tuple[float, float]
+    sorting_bytes: tuple[float, float]  # traffic per pair and hidden element to sort and put back
+    chunk_sorting_bytes: tuple[float, float]  # the same beside the experts
     dispatch_permutes: bool  # the dispatcher sorts in kernels of its own (HybridEP)
     # Kernels that choose a mixture layer's experts, count and index their tokens, and take the
     # router's losses: each as long as it takes to start.

@@ -1,0 +1,214 @@
+"""Layouts that an answer shows, decided once more by CP-SAT: ``planner plan --prove``.
+
+The search sets strategies aside by bounds, tabulates stages and deals layers out by dynamic
+programming. Here every strategy of a layout, under every policy and set of modules, is an integer
+programme over the coefficients of its StageModel instead, which asks for a faster split.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from planner.cost.context import Context, with_modules
+from planner.cost.pipeline import makespan_s
+from planner.cost.stage import StageModel, all_stages
+from planner.cost.stage_model import stage_model
+from planner.search.ranking.candidates import LAYOUT
+from planner.search.ranking.penalties import evidence_penalty, policy_penalty
+from planner.search.space.interleaving import has_equal_chunks, max_chunk_layers
+from planner.search.space.narrow import Narrowing
+from planner.search.space.policies import (
+    Policy,
+    of_kinds,
+    offered,
+    part_numbers,
+    policies_of,
+    with_part,
+)
+from planner.search.space.space import Enumeration
+from planner.search.stages.capacity import layer_ranges
+from planner.spec.strategy import IN_STAGE, POLICIES, Strategy
+
+# Faster by less is rounding: sums in another order, and seconds as integers.
+ROUNDING = 1e-6
+TICKS = 2**40  # Units of time of a programme: so many are its limit
+MOST_BYTES = 2.0**60  # More than any host has: integers of CP-SAT end at 2**63
+# Of a stage: number of layers, and whether there are any, by policy.
+UnderPolicies = dict[int, tuple[cp_model.IntVar, cp_model.IntVar]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """Result of asking CP-SAT for anything faster than what was found."""
+
+    num_programmes: int = 0
+    num_undecided: int = 0  # They ran out of work
+    faster: tuple[str, ...] = ()  # Degrees of layouts that hold something faster
+    seconds: float = 0.0
+
+
+def prove(
+    context: Context, narrowing: Narrowing, layouts: Sequence[Strategy], fastest_s: float
+) -> Proof:
+    """Ask each layout for a plan whose time, with penalties, is below ``fastest_s``."""
+    started, context = time.perf_counter(), replace(context, ranking="evidence")
+    proof = Proof()
+    for layout in layouts:
+        fixed = {name: (int(getattr(layout, name)),) for name in LAYOUT}
+        within = replace(narrowing, values={**narrowing.values, **fixed})
+        for model, limit_s in _programmes(context, within, fastest_s * (1.0 - ROUNDING)):
+            found = has_split(model, limit_s)
+            proof = replace(
+                proof,
+                num_programmes=proof.num_programmes + 1,
+                num_undecided=proof.num_undecided + (found is None),
+                faster=(*proof.faster, *([str(layout.degrees)] if found else [])),
+            )
+    return replace(proof, seconds=time.perf_counter() - started)
+
+
+def _programmes(
+    context: Context, narrowing: Narrowing, below_s: float
+) -> Iterator[tuple[StageModel, float]]:
+    """Yield the model of every strategy under every policy, and the time it must be below.
+
+    But for those that take as long with equal stages, or do not fit with the fewest layers.
+    """
+    enumeration = Enumeration(context=context, narrowing=narrowing)
+    strategies = enumeration.strategies(enumeration.shapes())
+    for policy in policies_of(context, narrowing):
+        sets = context.module_sets if "selective" in policy.kinds else ()
+        for modules in sets or (None,):
+            model = stage_model(with_modules(context, modules), strategies)
+            model = _under(model.take(offered(model, policy)), policy)
+            limit_s = below_s / evidence_penalty(context, model.strategy)
+            if not policy.is_mixed:
+                limit_s = limit_s / policy_penalty(policy.kinds[-1], modules, context)
+            pp = model.strategy.pp
+            sum_s = model.num_layers * model.layer_s + model.first_s + model.last_s
+            sum_s = sum_s + pp * model.link_s
+            least_s = makespan_s(model.strategy, sum_s / pp, sum_s, model.bubble_filled_s)
+            tail_s = model.num_layers * model.tail_layer_s + model.tail_first_s + model.tail_last_s
+            least_s = least_s + (tail_s / pp).max(axis=0) + model.constant_s
+            fewest, _ = layer_ranges(model, all_stages(int(pp.max(initial=1))))
+            may_fit = policy.is_mixed | model.fits(fewest)
+            for row in np.flatnonzero(may_fit & (least_s < limit_s)).tolist():
+                yield model.take(slice(row, row + 1)), float(limit_s[row])
+
+
+def _under(model: StageModel, policy: Policy) -> StageModel:
+    if policy.part is None:
+        return of_kinds(model, policy.kinds)
+    rows, number = part_numbers(model)
+    return with_part(model.take(rows), policy.part, number)
+
+
+def has_split(model: StageModel, below_s: float) -> bool | None:
+    """True if CP-SAT finds a split of the one strategy that takes less; None: out of work.
+
+    Integers: n_i layers of stage i, c_ki of them under policy k, u_ki = [c_ki > 0]. Asks for
+    ``m v max T_i + max(Σ T_i - max T_i - filled, 0) + v (max tail_i + constant) < v below`` where
+    ``T_i = n_i t + Σ_k (c_ki a_k + u_ki b_k) + fixed_i``, with the memory of device and host within
+    their limits. Seconds are in units of 2**-40 of ``below_s``, bytes are whole.
+    """
+    strategy, stages = model.strategy, all_stages(int(model.strategy.pp[0]))
+    m, vpp = int(strategy.num_micro_batches[0]), int(strategy.vpp[0])
+    fewest, most = (each[0].astype(int).tolist() for each in layer_ranges(model, stages))
+    if any(few > many for few, many in zip(fewest, most, strict=True)):
+        return False
+
+    def ticks(seconds: float) -> int:
+        return round(seconds / below_s * TICKS)
+
+    problem = cp_model.CpModel()
+    layers = [problem.new_int_var(*ends, "") for ends in zip(fewest, most, strict=True)]
+    problem.add(cp_model.LinearExpr.sum(layers) == model.num_layers)
+    if vpp > 1 and not has_equal_chunks(strategy)[0]:
+        full = max_chunk_layers(model.num_layers, strategy.pp, strategy.vpp)[0]
+        problem.add_max_equality(int(full), layers)
+    slowest, tail = (problem.new_int_var(0, TICKS, "") for _ in range(2))
+    fixed_s, is_last = model.fixed_time_s(stages)[0], model.ends(stages)[1][0]
+    sum_s = cp_model.LinearExpr.sum([])
+    for stage, n in enumerate(layers):
+        under = _under_policies(problem, model, n, most[stage])
+        _keep_within_memory(problem, model, stage, n, under)
+        seconds = ticks(model.layer_s[0]) * n + ticks(fixed_s[stage])
+        for k, (number, is_used) in under.items():
+            seconds += ticks(model.policies.added_s[k, 0]) * number
+            seconds += ticks(model.policies.fill_s[k, 0]) * is_used
+        problem.add(slowest >= seconds)
+        sum_s += seconds
+        ends_s = (stage == 0) * model.tail_first_s + is_last[stage] * model.tail_last_s
+        for layer_s, end_s in zip(model.tail_layer_s[:, 0], ends_s[:, 0], strict=True):
+            problem.add(tail >= ticks(layer_s) * n + ticks(end_s))
+    bubble = problem.new_int_var(0, len(layers) * TICKS, "")
+    problem.add(bubble >= sum_s - slowest - ticks(model.bubble_filled_s[0]))
+    left = vpp * (TICKS - ticks(model.constant_s[0]))
+    problem.add(m * vpp * slowest + bubble + vpp * tail < left)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    # In units of work, so that any machine gives the same answer.
+    solver.parameters.max_deterministic_time = 20.0
+    status = solver.solve(problem)
+    return None if status == cp_model.UNKNOWN else status != cp_model.INFEASIBLE
+
+
+def _under_policies(
+    problem: cp_model.CpModel, model: StageModel, layers: cp_model.IntVar, most: int
+) -> UnderPolicies:
+    """Layers of a stage under each policy under which some layer keeps less."""
+    policies = model.policies
+    keeps_less = policies.saved_bytes < model.saved_bytes
+    kept_leading = policies.saved_bytes + policies.lead_saved_bytes
+    keeps_less |= (model.num_leading > 0) & (
+        kept_leading < model.saved_bytes + model.lead_saved_bytes
+    )
+    under: UnderPolicies = {
+        k: (problem.new_int_var(0, most, ""), problem.new_bool_var(""))
+        for k in np.flatnonzero(keeps_less[:, 0]).tolist()
+    }
+    problem.add(cp_model.LinearExpr.sum([number for number, _ in under.values()]) <= layers)
+    for number, is_used in under.values():
+        problem.add(number <= most * is_used)
+    return under
+
+
+def _keep_within_memory(
+    problem: cp_model.CpModel,
+    model: StageModel,
+    stage: int,
+    layers: cp_model.IntVar,
+    under: UnderPolicies,
+) -> None:
+    """Limit what a stage holds on its device and in its host, as StageModel has both."""
+    at, policies = np.array([[float(stage)]]), model.policies
+    flight = float(model.in_flight(at)[0, 0])
+    saved = float(model.saved_bytes[0])
+    held = round(float(model.layer_static_bytes[0]) + flight * saved) * layers
+    held += round(float(model.fixed_bytes(at)[0, 0]))
+    host = round(float(model.layer_host_bytes[0])) * layers
+    host += round(float(model.fixed_host_bytes(at)[0, 0]))
+    # Leading layers are on the first stage; full recomputation takes them first, then the others.
+    leading = problem.new_int_var(0, model.num_leading, "")
+    problem.add_min_equality(leading, [layers, model.num_leading if stage == 0 else 0])
+    for k in map(POLICIES.index, IN_STAGE):
+        if k not in under:
+            continue
+        number, _ = under[k]
+        held += round(flight * (float(policies.saved_bytes[k, 0]) - saved)) * number
+        host += round(flight * float(policies.host_bytes[k, 0])) * number
+        taken, left = (problem.new_int_var(0, model.num_leading, "") for _ in range(2))
+        problem.add_min_equality(taken, [number, leading])
+        problem.add(left == leading - taken)
+        held += round(flight * float(policies.lead_saved_bytes[k, 0])) * taken
+        leading = left
+    held += round(flight * float(model.lead_saved_bytes[0])) * leading
+    room = model.held_limit_bytes[0]
+    layer_room = int(room - model.layer_transient_bytes[0])
+    problem.add(held <= int(room - model.transient_bytes(at, 0.0)[0, 0]))
+    for k, (_, is_used) in under.items():
+        problem.add(held + round(float(policies.workspace_bytes[k, 0])) * is_used <= layer_room)
+    problem.add(host <= int(min(model.host_limit_bytes[0], MOST_BYTES)))
