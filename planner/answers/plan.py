@@ -19,6 +19,7 @@ from planner.notes import Note, NoteKind
 from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective_matrix
 from planner.query.resolve import Resolved
 from planner.search.ranking.goals import Goal, non_dominated
+from planner.search.ranking.penalties import UNPUBLISHED
 from planner.search.search import (
     Progress,
     SearchResult,
@@ -219,8 +220,8 @@ def searched(
     """Search; what is found may be nothing, and nobody asks why.
 
     A switch of the framework that takes less memory comes before offload, further axes and
-    recomputation of whole layers: the answer is the one with it where that needs less of them and
-    ranks no lower.
+    recomputation of whole layers: the answer is the one with it where that needs less of them,
+    ranks no lower, and takes no longer than the other than what ratios of times are known to.
     """
     ask = partial(
         answer,
@@ -248,10 +249,12 @@ def searched(
         text = f"with {change.words}; without: {short_layout(first.strategy)}, {time_s}"
         note = Note(kind=NoteKind.given, text=text, subject="settings")
         other = margin(partial(ask, notes=(*resolved.notes, note)), contexts)
-        if not other.plans or other.plans[0].ranked_s > first.ranked_s:
+        best = other.plan
+        if best is None or best.ranked_s > first.ranked_s:
             continue
-        if _sacrifices(other.plans[0]) < _sacrifices(first):
-            found, first = other, other.plans[0]
+        is_near = best.estimate.iter_time_s <= UNPUBLISHED * first.estimate.iter_time_s
+        if is_near and _sacrifices(best) < _sacrifices(first):
+            found, first = other, best
     return found
 
 

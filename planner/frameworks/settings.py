@@ -58,7 +58,9 @@ def runtime_settings(
     }
     if dispatcher:
         kernels = software_facts()["dispatcher"][dispatcher]["kernels"]
-        stated |= {f"kernels.{name}": figure["value"] for name, figure in kernels.items()}
+        for name, figure in kernels.items():
+            value = figure["value"]
+            stated[f"kernels.{name}"] = tuple(value) if isinstance(value, list) else value
     return tuple((path, value) for path, value in stated.items() if value is not None)
 
 

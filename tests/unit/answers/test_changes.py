@@ -50,7 +50,9 @@ def test_each_change_gives_the_plan_and_the_time_it_promises(name: str) -> None:
         run = planner(*typed(name, one))
         assert run.code == 0, (one.change.words, run.err)
         best, iter_time_s = json.loads(run.out)["plans"][0], one.plan.estimate.iter_time_s
-        if one.plan.is_optimal:
+        if "without: " in run.out:  # a plan takes memory switches by itself
+            assert best["iter_time_s"] <= iter_time_s, one.change.words
+        elif one.plan.is_optimal:
             assert best["iter_time_s"] == pytest.approx(iter_time_s), one.change.words
 
 
@@ -67,7 +69,7 @@ def test_the_longest_sequence_that_fits_is_found_and_one_step_more_does_not() ->
     length = next(int(words[1]) for words in options if words[:1] == ("--seq-len",))
     model, cluster, framework, _, _ = QUESTIONS["without offload"]
     question = ("plan", model, cluster, "--framework", framework, "--forbid", "offload")
-    batch = ("--global-batch", "128", "--top", "1")
+    batch = ("--global-batch", "128", "--top", "1", "--set", "reduction=last-micro-batch")
     fitting, longer = (
         planner(*question, *batch, "--seq-len", str(tokens)) for tokens in (length, length + 128)
     )
