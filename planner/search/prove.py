@@ -31,6 +31,7 @@ from planner.search.space.policies import (
 from planner.search.space.space import Enumeration
 from planner.search.stages.capacity import layer_ranges
 from planner.spec.strategy import IN_STAGE, POLICIES, Strategy
+from planner.units import Array
 
 # Faster by less is rounding: sums in another order, and seconds as integers.
 ROUNDING = 1e-6
@@ -44,30 +45,36 @@ UnderPolicies = dict[int, tuple[cp_model.IntVar, cp_model.IntVar]]
 class Proof:
     """Result of asking CP-SAT for anything faster than what was found."""
 
-    num_programmes: int = 0
-    num_undecided: int = 0  # They ran out of work
-    faster: tuple[str, ...] = ()  # Degrees of layouts that hold something faster
-    seconds: float = 0.0
+    num_programmes: int
+    num_undecided: int  # They ran out of work
+    faster: tuple[str, ...]  # Degrees of layouts that hold something faster
+    seconds: float
 
 
 def prove(
     context: Context, narrowing: Narrowing, layouts: Sequence[Strategy], fastest_s: float
 ) -> Proof:
     """Ask each layout for a plan whose time, with penalties, is below ``fastest_s``."""
-    started, context = time.perf_counter(), replace(context, ranking="evidence")
-    proof = Proof()
+    started = time.perf_counter()
+    context = replace(context, ranking="evidence")
+    num_programmes = 0
+    num_undecided = 0
+    faster: list[str] = []
     for layout in layouts:
         fixed = {name: (int(getattr(layout, name)),) for name in LAYOUT}
         within = replace(narrowing, values={**narrowing.values, **fixed})
         for model, limit_s in _programmes(context, within, fastest_s * (1.0 - ROUNDING)):
             found = has_split(model, limit_s)
-            proof = replace(
-                proof,
-                num_programmes=proof.num_programmes + 1,
-                num_undecided=proof.num_undecided + (found is None),
-                faster=(*proof.faster, *([str(layout.degrees)] if found else [])),
-            )
-    return replace(proof, seconds=time.perf_counter() - started)
+            num_programmes += 1
+            num_undecided += found is None
+            if found:
+                faster.append(str(layout.degrees))
+    return Proof(
+        num_programmes=num_programmes,
+        num_undecided=num_undecided,
+        faster=tuple(faster),
+        seconds=time.perf_counter() - started,
+    )
 
 
 def _programmes(
@@ -88,15 +95,24 @@ def _programmes(
             if not policy.is_mixed:
                 limit_s = limit_s / policy_penalty(policy.kinds[-1], modules, context)
             pp = model.strategy.pp
-            sum_s = model.num_layers * model.layer_s + model.first_s + model.last_s
-            sum_s = sum_s + pp * model.link_s
-            least_s = makespan_s(model.strategy, sum_s / pp, sum_s, model.bubble_filled_s)
-            tail_s = model.num_layers * model.tail_layer_s + model.tail_first_s + model.tail_last_s
-            least_s = least_s + (tail_s / pp).max(axis=0) + model.constant_s
-            fewest, _ = layer_ranges(model, all_stages(int(pp.max(initial=1))))
+            stages = all_stages(int(pp.max(initial=1)))
+            fewest, _ = layer_ranges(model, stages)
             may_fit = policy.is_mixed | model.fits(fewest)
-            for row in np.flatnonzero(may_fit & (least_s < limit_s)).tolist():
-                yield model.take(slice(row, row + 1)), float(limit_s[row])
+            may_be_faster = _equal_stages_s(model) < limit_s
+            for row in np.flatnonzero(may_fit & may_be_faster).tolist():
+                one = slice(row, row + 1)
+                yield model.take(one), float(limit_s[row])
+
+
+def _equal_stages_s(model: StageModel) -> Array:
+    """Return the iteration time if every stage took the mean of all, nothing recomputed beside."""
+    pp = model.strategy.pp
+    ends_s = model.first_s + model.last_s
+    sum_s = model.num_layers * model.layer_s + ends_s + pp * model.link_s
+    pipeline_s = makespan_s(model.strategy, sum_s / pp, sum_s, model.bubble_filled_s)
+    tail_ends_s = model.tail_first_s + model.tail_last_s
+    tail_s = (model.num_layers * model.tail_layer_s + tail_ends_s) / pp
+    return np.asarray(pipeline_s + tail_s.max(axis=0) + model.constant_s)
 
 
 def _under(model: StageModel, policy: Policy) -> StageModel:
@@ -114,40 +130,49 @@ def has_split(model: StageModel, below_s: float) -> bool | None:
     ``T_i = n_i t + Σ_k (c_ki a_k + u_ki b_k) + fixed_i``, with the memory of device and host within
     their limits. Seconds are in units of 2**-40 of ``below_s``, bytes are whole.
     """
-    strategy, stages = model.strategy, all_stages(int(model.strategy.pp[0]))
-    m, vpp = int(strategy.num_micro_batches[0]), int(strategy.vpp[0])
-    fewest, most = (each[0].astype(int).tolist() for each in layer_ranges(model, stages))
-    if any(few > many for few, many in zip(fewest, most, strict=True)):
+    strategy = model.strategy
+    vpp = int(strategy.vpp[0])
+    stages = all_stages(int(strategy.pp[0]))
+    fewest, most = layer_ranges(model, stages)
+    if (fewest > most).any():
         return False
+    ranges = np.concatenate([fewest, most]).astype(int).T.tolist()
 
     def ticks(seconds: float) -> int:
         return round(seconds / below_s * TICKS)
 
     problem = cp_model.CpModel()
-    layers = [problem.new_int_var(*ends, "") for ends in zip(fewest, most, strict=True)]
+    layers = [problem.new_int_var(few, many, "") for few, many in ranges]
     problem.add(cp_model.LinearExpr.sum(layers) == model.num_layers)
     if vpp > 1 and not has_equal_chunks(strategy)[0]:
         full = max_chunk_layers(model.num_layers, strategy.pp, strategy.vpp)[0]
         problem.add_max_equality(int(full), layers)
-    slowest, tail = (problem.new_int_var(0, TICKS, "") for _ in range(2))
-    fixed_s, is_last = model.fixed_time_s(stages)[0], model.ends(stages)[1][0]
+    slowest = problem.new_int_var(0, TICKS, "")
+    tail = problem.new_int_var(0, TICKS, "")
+    bubble = problem.new_int_var(0, len(layers) * TICKS, "")
+    first, last = model.ends(stages)
+    fixed_s = model.fixed_time_s(stages)[0]
+    tail_ends_s = first * model.tail_first_s[:, :1] + last * model.tail_last_s[:, :1]
     sum_s = cp_model.LinearExpr.sum([])
     for stage, n in enumerate(layers):
-        under = _under_policies(problem, model, n, most[stage])
+        under = _under_policies(problem, model, n, ranges[stage][1])
         _keep_within_memory(problem, model, stage, n, under)
         seconds = ticks(model.layer_s[0]) * n + ticks(fixed_s[stage])
         for k, (number, is_used) in under.items():
-            seconds += ticks(model.policies.added_s[k, 0]) * number
-            seconds += ticks(model.policies.fill_s[k, 0]) * is_used
+            added_s = model.policies.added_s[k, 0]
+            fill_s = model.policies.fill_s[k, 0]
+            seconds += ticks(added_s) * number
+            seconds += ticks(fill_s) * is_used
         problem.add(slowest >= seconds)
         sum_s += seconds
-        ends_s = (stage == 0) * model.tail_first_s + is_last[stage] * model.tail_last_s
-        for layer_s, end_s in zip(model.tail_layer_s[:, 0], ends_s[:, 0], strict=True):
+        for piece, layer_s in enumerate(model.tail_layer_s[:, 0]):
+            end_s = tail_ends_s[piece, stage]
             problem.add(tail >= ticks(layer_s) * n + ticks(end_s))
-    bubble = problem.new_int_var(0, len(layers) * TICKS, "")
-    problem.add(bubble >= sum_s - slowest - ticks(model.bubble_filled_s[0]))
+    filled = ticks(model.bubble_filled_s[0])
+    problem.add(bubble >= sum_s - slowest - filled)
+    num_passes = vpp * int(strategy.num_micro_batches[0])
     left = vpp * (TICKS - ticks(model.constant_s[0]))
-    problem.add(m * vpp * slowest + bubble + vpp * tail < left)
+    problem.add(num_passes * slowest + bubble + vpp * tail < left)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     # In units of work, so that any machine gives the same answer.
@@ -162,17 +187,17 @@ def _under_policies(
     """Layers of a stage under each policy under which some layer keeps less."""
     policies = model.policies
     keeps_less = policies.saved_bytes < model.saved_bytes
-    kept_leading = policies.saved_bytes + policies.lead_saved_bytes
-    keeps_less |= (model.num_leading > 0) & (
-        kept_leading < model.saved_bytes + model.lead_saved_bytes
-    )
-    under: UnderPolicies = {
-        k: (problem.new_int_var(0, most, ""), problem.new_bool_var(""))
-        for k in np.flatnonzero(keeps_less[:, 0]).tolist()
-    }
-    problem.add(cp_model.LinearExpr.sum([number for number, _ in under.values()]) <= layers)
-    for number, is_used in under.values():
+    if model.num_leading:
+        under_none = model.saved_bytes + model.lead_saved_bytes
+        keeps_less |= policies.saved_bytes + policies.lead_saved_bytes < under_none
+    under: UnderPolicies = {}
+    for k in np.flatnonzero(keeps_less[:, 0]).tolist():
+        number = problem.new_int_var(0, most, "")
+        is_used = problem.new_bool_var("")
         problem.add(number <= most * is_used)
+        under[k] = number, is_used
+    numbers = [number for number, _ in under.values()]
+    problem.add(cp_model.LinearExpr.sum(numbers) <= layers)
     return under
 
 
@@ -184,31 +209,37 @@ def _keep_within_memory(
     under: UnderPolicies,
 ) -> None:
     """Limit what a stage holds on its device and in its host, as StageModel has both."""
-    at, policies = np.array([[float(stage)]]), model.policies
-    flight = float(model.in_flight(at)[0, 0])
-    saved = float(model.saved_bytes[0])
-    held = round(float(model.layer_static_bytes[0]) + flight * saved) * layers
-    held += round(float(model.fixed_bytes(at)[0, 0]))
-    host = round(float(model.layer_host_bytes[0])) * layers
-    host += round(float(model.fixed_host_bytes(at)[0, 0]))
+    policies = model.policies
+    at = np.array([[float(stage)]])
+    flight = model.in_flight(at).item()
+    saved = model.saved_bytes[0]
+    per_layer = model.layer_static_bytes[0] + flight * saved
+    held = round(per_layer) * layers + round(model.fixed_bytes(at).item())
+    host = round(model.layer_host_bytes[0]) * layers
+    host += round(model.fixed_host_bytes(at).item())
     # Leading layers are on the first stage; full recomputation takes them first, then the others.
     leading = problem.new_int_var(0, model.num_leading, "")
-    problem.add_min_equality(leading, [layers, model.num_leading if stage == 0 else 0])
+    most_leading = model.num_leading if stage == 0 else 0
+    problem.add_min_equality(leading, [layers, most_leading])
     for k in map(POLICIES.index, IN_STAGE):
         if k not in under:
             continue
         number, _ = under[k]
-        held += round(flight * (float(policies.saved_bytes[k, 0]) - saved)) * number
-        host += round(flight * float(policies.host_bytes[k, 0])) * number
-        taken, left = (problem.new_int_var(0, model.num_leading, "") for _ in range(2))
+        more = policies.saved_bytes[k, 0] - saved
+        held += round(flight * more) * number
+        host += round(flight * policies.host_bytes[k, 0]) * number
+        taken = problem.new_int_var(0, model.num_leading, "")
+        left = problem.new_int_var(0, model.num_leading, "")
         problem.add_min_equality(taken, [number, leading])
         problem.add(left == leading - taken)
-        held += round(flight * float(policies.lead_saved_bytes[k, 0])) * taken
+        held += round(flight * policies.lead_saved_bytes[k, 0]) * taken
         leading = left
-    held += round(flight * float(model.lead_saved_bytes[0])) * leading
+    held += round(flight * model.lead_saved_bytes[0]) * leading
     room = model.held_limit_bytes[0]
+    problem.add(held <= int(room - model.transient_bytes(at, 0.0).item()))
     layer_room = int(room - model.layer_transient_bytes[0])
-    problem.add(held <= int(room - model.transient_bytes(at, 0.0)[0, 0]))
     for k, (_, is_used) in under.items():
-        problem.add(held + round(float(policies.workspace_bytes[k, 0])) * is_used <= layer_room)
-    problem.add(host <= int(min(model.host_limit_bytes[0], MOST_BYTES)))
+        workspace = round(policies.workspace_bytes[k, 0])
+        problem.add(held + workspace * is_used <= layer_room)
+    host_room = min(model.host_limit_bytes[0], MOST_BYTES)
+    problem.add(host <= int(host_room))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.search.ranking.candidates import Candidates
-from planner.search.ranking.exploration import Exploration
+from planner.search.ranking.exploration import Exploration, Shapes
 from planner.search.stages.solver import CLOSED, Split
 from planner.units import Array, Index, Mask
 
@@ -45,6 +45,10 @@ class Field:
     within: Mask  # Groups
     k: int = 1
     limit_s: float = float("inf")  # Time from which on strategies are of no interest
+
+    def bounds(self, of: Shapes | Candidates, at: Index) -> Array:
+        """Least values of some shapes or rows: their weighed bounds of time."""
+        return np.asarray(self.weight[of.group[at]] * of.lower_s[at])
 
     def limits_s(self, value: float) -> Array:
         """Per group, the time from which on nothing is below a value."""
@@ -89,8 +93,8 @@ def least_values(exploration: Exploration, *fields: Field) -> list[Best]:
             limits = field.limits_s(field.kth_value(candidates))
             left[place] = shapes = exploration.shapes_below(limits, left[place])
             rows = np.flatnonzero(candidates.unrefined_below(limits) & candidates.may_lead())
-            of_shapes = field.weight[all_shapes.group[shapes]] * all_shapes.lower_s[shapes]
-            of_rows = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
+            of_shapes = field.bounds(all_shapes, shapes)
+            of_rows = field.bounds(candidates, rows)
             knows_none = len(rows) > 0 and not np.isfinite(limits).any()
             nearest = of_shapes.min(initial=np.inf) <= of_rows.min(initial=np.inf)
             if len(shapes) and nearest and not knows_none:
@@ -125,20 +129,22 @@ def _all_of(asked: Sequence[tuple[Index, Array]]) -> tuple[Index, Array]:
 def _refined(candidates: Candidates, field: Field) -> tuple[Index, Array]:
     """Refined rows by ascending bound of their value, and those bounds."""
     rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
-    value = field.weight[candidates.group[rows]] * candidates.lower_s[rows]
+    value = field.bounds(candidates, rows)
     order = np.argsort(value, kind="stable")
     return rows[order], value[order]
 
 
 def _solved(exploration: Exploration, field: Field) -> Best:
     """Solve rows by ascending bound, seconds on GPUs of the best, until no other can be among k."""
-    candidates, solving, shapes = exploration.candidates, exploration.solving, exploration.shapes
+    candidates = exploration.candidates
+    solving = exploration.solving
+    shapes = exploration.shapes
     # Least bound of a value among shapes that were not opened and rows that were not refined.
     closed = shapes.is_closed & field.within[shapes.group]
     unrefined = field.within[candidates.group] & ~candidates.is_refined
-    of_shapes = field.weight[shapes.group[closed]] * shapes.lower_s[closed]
-    of_rows = field.weight[candidates.group[unrefined]] * candidates.lower_s[unrefined]
-    bound = min(float(of_shapes.min(initial=np.inf)), float(of_rows.min(initial=np.inf)))
+    of_shapes = field.bounds(shapes, np.flatnonzero(closed))
+    of_rows = field.bounds(candidates, np.flatnonzero(unrefined))
+    bound = float(np.concatenate([of_shapes, of_rows]).min(initial=np.inf))
     rows, value = _refined(candidates, field)
     best: list[tuple[float, Ranked]] = []
     k = field.k
@@ -171,8 +177,12 @@ def _solved(exploration: Exploration, field: Field) -> Best:
             best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
             layouts = [candidates.layout[one.row] for _, one in best]
             best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
-    first = float(field.weight[candidates.group[best[0][1].row]]) if best else 1.0
-    return Best(ranked=tuple(one for _, one in best), bound_s=bound / first)
+    ranked = tuple(one for _, one in best)
+    weight_of_first = 1.0
+    if ranked:
+        group = candidates.group[ranked[0].row]
+        weight_of_first = float(field.weight[group])
+    return Best(ranked=ranked, bound_s=bound / weight_of_first)
 
 
 def frontier(exploration: Exploration) -> list[Best]:

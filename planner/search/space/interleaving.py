@@ -16,12 +16,15 @@ from planner.units import Array, Mask
 
 def has_equal_chunks(strategy: StrategyColumns) -> Mask:
     """Rows with one split only, of equal chunks: as other schedules' closed forms ask."""
-    return np.asarray((strategy.vpp > 1) & (strategy.schedule != SCHEDULES.index("1f1b")))
+    is_interleaved = strategy.vpp > 1
+    is_other = strategy.schedule != SCHEDULES.index("1f1b")
+    return np.asarray(is_interleaved & is_other)
 
 
 def chunk_size(num_layers: int, pp: Array, vpp: Array) -> Array:
     """Layers of a full chunk: ``ceil(L / (p v))``."""
-    return np.asarray(np.ceil(num_layers / (np.asarray(pp) * np.asarray(vpp))))
+    num_chunks = np.asarray(pp) * np.asarray(vpp)
+    return np.asarray(np.ceil(num_layers / num_chunks))
 
 
 def max_chunk_layers(num_layers: int, pp: Array, vpp: Array) -> Array:
@@ -36,9 +39,12 @@ def slowest_stage_s(
     pp, vpp = strategy.pp, strategy.vpp
     mean = (layer_s * num_layers + first_s + last_s) / pp
     full = max_chunk_layers(num_layers, pp, vpp)
-    fewest = np.maximum(full - chunk_size(num_layers, pp, vpp), 1.0)
-    ends = fewest * layer_s + np.maximum(first_s, last_s)
-    return np.maximum(np.maximum(mean, layer_s * full), ends)
+    size = chunk_size(num_layers, pp, vpp)
+    fewest = np.maximum(full - size, 1.0)
+    longer_end_s = np.maximum(first_s, last_s)
+    ends = fewest * layer_s + longer_end_s
+    tallest = layer_s * full
+    return np.maximum(np.maximum(mean, tallest), ends)
 
 
 def chunks_fit(num_layers: int, pp: Array, vpp: Array, uneven: Mask | bool) -> Mask:
@@ -46,10 +52,14 @@ def chunks_fit(num_layers: int, pp: Array, vpp: Array, uneven: Mask | bool) -> M
     pp, vpp = np.asarray(pp), np.asarray(vpp)
     full = max_chunk_layers(num_layers, pp, vpp)
     size = chunk_size(num_layers, pp, vpp)
+    # The full stage is at an end, or between the two.
     at_end = 2.0 * full - size + (pp - 2) * vpp
-    between = np.where(pp > 2, 3.0 * full - 2.0 * size + (pp - 3) * vpp, np.inf)
-    legal = (pp > 1) & (np.minimum(at_end, between) <= num_layers)
-    return np.where(uneven, legal, num_layers % (pp * vpp) == 0)
+    three = 3.0 * full - 2.0 * size
+    between = np.where(pp > 2, three + (pp - 3) * vpp, np.inf)
+    fewest = np.minimum(at_end, between)
+    legal = (pp > 1) & (fewest <= num_layers)
+    divides = num_layers % (pp * vpp) == 0
+    return np.where(uneven, legal, divides)
 
 
 def range_at(strategy: StrategyColumns, num_layers: int, stages: Array) -> tuple[Array, Array]:
@@ -63,12 +73,16 @@ def range_at(strategy: StrategyColumns, num_layers: int, stages: Array) -> tuple
     size = chunk_size(num_layers, pp, vpp)
     is_end = (stages == 0) | (stages == pp - 1)
     interleaved = vpp > 1
-    fewest = np.where(interleaved, np.where(is_end, full - size, vpp), 1.0)
-    most = np.where(interleaved, full, num_layers - pp + 1.0)
+    of_chunks = np.where(is_end, full - size, vpp)
+    fewest = np.where(interleaved, of_chunks, 1.0)
+    all_but_others = num_layers - pp + 1.0
+    most = np.where(interleaved, full, all_but_others)
     equal = has_equal_chunks(strategy)[:, None]
+    each = num_layers / pp
     inside = stages < pp
-    fewest = np.where(equal, num_layers / pp, fewest) * inside
-    return fewest, np.where(equal, num_layers / pp, most) * inside
+    fewest = np.where(equal, each, fewest)
+    most = np.where(equal, each, most)
+    return fewest * inside, most * inside
 
 
 def fits_chunks(layers: Array, vpp: Array, pp: Array | None = None) -> Mask:
@@ -77,14 +91,19 @@ def fits_chunks(layers: Array, vpp: Array, pp: Array | None = None) -> Mask:
     ``pp`` where rows have fewer stages than columns.
     """
     vpp = np.asarray(vpp)[:, None] * 1.0
-    num_stages = np.full(vpp.shape, layers.shape[1]) if pp is None else np.asarray(pp)[:, None]
-    stages = np.arange(layers.shape[1])[None, :]
-    size = np.ceil(layers.sum(axis=1, keepdims=True) / (num_stages * vpp))
+    num_columns = layers.shape[1]
+    num_stages = np.full(vpp.shape, num_columns) if pp is None else np.asarray(pp)[:, None]
+    stages = np.arange(num_columns)[None, :]
+    num_layers = layers.sum(axis=1, keepdims=True)
+    size = np.ceil(num_layers / (num_stages * vpp))
     is_end = (stages == 0) | (stages == num_stages - 1)
-    least = np.where(stages < num_stages, np.where(is_end, (vpp - 1.0) * size, vpp), 0.0)
-    full = layers.max(axis=1, keepdims=True) == vpp * size
-    legal = (layers >= least).all(axis=1) & full[:, 0]
-    return np.asarray(legal | (vpp == 1)[:, 0])
+    least = np.where(is_end, (vpp - 1.0) * size, vpp)
+    least = np.where(stages < num_stages, least, 0.0)
+    tallest = layers.max(axis=1, keepdims=True)
+    is_full = (tallest == vpp * size)[:, 0]
+    legal = (layers >= least).all(axis=1) & is_full
+    is_alone = (vpp == 1)[:, 0]
+    return np.asarray(legal | is_alone)
 
 
 def regular_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...] | None:
