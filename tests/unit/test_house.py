@@ -20,14 +20,14 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 28_040,
-    "lines": 62_880,
-    "files": 280,
-    "names per 1,000 lines": 63.3,
+    "statements": 27_240,
+    "lines": 61_660,
+    "files": 278,
+    "names per 1,000 lines": 62.7,
     "tokens per line of code": 8.63,
     "commands": 14,
     "modules of check": 128,
-    "lines of tests": 42_000,
+    "lines of tests": 40_700,
 }
 AT_LEAST = {"comments per 1,000 lines": 20.0}
 NAMED = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
