@@ -199,7 +199,7 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
             steps=1.0, reason="ZeRO-3 where less is offered: gathers of every layer on every node"
         ),
         "deep_pipeline": Simplicity(
-            steps=0.6, reason="per doubling beyond 16 stages, the most in 211 tuned recipes"
+            steps=1.0, reason="per doubling beyond 16 stages, the most in 211 tuned recipes"
         ),
         "odd_degrees": Simplicity(
             steps=1.0, reason="stages of a pipeline that are no power of two: none of 211 recipes"
