@@ -60,7 +60,7 @@ def plan(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show the variants of every layout too.")
     ] = False,
-    proves: Annotated[
+    prove: Annotated[
         bool, typer.Option("--prove", help="Have CP-SAT decide the layouts shown once more.")
     ] = False,
     verbose: options.Verbose = False,
@@ -111,7 +111,7 @@ def plan(
             screen=partial(report.print_spaces, notes=resolved.notes),
         )
     result, told = answered(resolved, top, progress), None
-    if proves and result.plans:
+    if prove and result.plans:
         progress("asking CP-SAT for anything faster", 0.9)
         result = proved(result)
     if output_format == "table":
