@@ -18,7 +18,7 @@ from planner.search.search import search
 from tools.commands import run
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANS = re.compile(r"^(?:\$ )?(planner plan [\w.-]+ [\w.@-]+(?<!yaml)(?: .*)?)$", re.MULTILINE)
+PLANS = re.compile(r"^(?:\$ )?(planner plan [\w./-]+ [\w.@-]+(?<!yaml)(?: .*)?)$", re.MULTILINE)
 # What is written, shown otherwise, or another question.
 BESIDE = re.compile(r" (--(save|emit|out|format|top) \S+|-v|> \S+)")
 DOCUMENTED = sorted(
@@ -49,7 +49,7 @@ def test_something_is_faster_than_a_time_where_brute_force_says_so(
 
 
 def test_questions_of_the_documentation_are_found() -> None:
-    assert len(DOCUMENTED) >= 12
+    assert len(DOCUMENTED) >= 10
 
 
 @pytest.mark.parametrize("command", DOCUMENTED)
