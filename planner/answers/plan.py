@@ -221,7 +221,7 @@ def searched(
 
     A switch of the framework that takes less memory comes before offload, further axes and
     recomputation of whole layers: the answer is the one with it where that needs less of them,
-    ranks no lower, and takes no longer than the other than what ratios of times are known to.
+    ranks no lower, and takes at most UNPUBLISHED times as long as the one without.
     """
     ask = partial(
         answer,

@@ -234,9 +234,10 @@ class AimRow(Row):
 class ProofRow(Row):
     """What CP-SAT, asked by --prove, found in the layouts shown."""
 
-    num_programmes: int
+    num_layouts: int
+    num_programs: int
     num_undecided: int
-    """Programmes that ran out of work."""
+    """Programs that ran out of work."""
     faster: list[str]
     """Degrees of layouts with a plan faster than the fastest: none, unless the search is wrong."""
     seconds: float

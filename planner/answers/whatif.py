@@ -1,37 +1,20 @@
-"""Searches for the best plan of a changed question, and what they found before."""
+"""Searches for the best plan of a changed question."""
 
-import json
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-import planner
 from planner.answers.base import Deadline, Found, Plan, plans_of
+from planner.answers.cache import remembered
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.documents.file import read_text, write_atomically
-from planner.errors import InputError
 from planner.query.resolve import Case as Case
 from planner.search.feasible import SearchTimeoutError, first_feasible
-from planner.search.ranking.goals import FASTEST_AT_MOST, Goal
 from planner.search.search import Found as FeasiblePlan
-from planner.search.search import Progress, SearchResult, search
+from planner.search.search import Progress, SearchResult
 from planner.search.space.legality import Violation, violations
-from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
-
-# Searches that are kept, and bytes of each, usually 10,000: 32 MiB at most. Quicker ones are not
-# worth a file.
-MOST_KEPT, MOST_KEPT_BYTES = 256, 2**17
-WORTH_KEEPING_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,93 +79,6 @@ def search_each(
         )
         for place, context in enumerate(case.contexts)
     )
-
-
-def remembered(
-    context: Context,
-    *,
-    narrowing: Narrowing,
-    goal: Goal = FASTEST_AT_MOST,
-    time_limit_s: float | None = None,
-    progress: Progress = lambda _message, _fraction: None,
-    **options: Any,  # noqa: ANN401 - the others of planner.search.search.search
-) -> SearchResult:
-    """The result of a search, or of the same one before, from the folder of the user's caches.
-
-    The same is one of the same program with equal contexts, which hold what every file said. Only
-    what was searched to the end is kept, as the time limit is no part of the question.
-    ``PLANNER_CACHE=off``: nothing is read or written.
-    """
-    # Conditions of a narrowing are known by their texts, limits of a goal by their times.
-    part = replace(narrowing, rules=(), allowed=frozenset())
-    said = ([rule.name for rule in narrowing.rules], sorted(narrowing.allowed))
-    longest_s = goal.longest_s(np.arange(1.0, context.cluster.num_accelerators + 1.0)).tobytes()
-    aim = (goal.order, longest_s, sorted(options.items()))
-    path = _entry(repr((planner.__version__, _sources(), context, part, said, aim)))
-    known = path and _kept(path)
-    if known:
-        return known
-    found = search(
-        context,
-        narrowing=narrowing,
-        goal=goal,
-        time_limit_s=time_limit_s,
-        progress=progress,
-        **options,
-    )
-    if path and found.is_complete and found.seconds >= WORTH_KEEPING_S:
-        _keep(path, found)
-    return found
-
-
-def _entry(question: str) -> Path | None:
-    """Where the answer to a question is kept; None where that is off, or there is no home."""
-    if os.environ.get("PLANNER_CACHE") == "off":
-        return None
-    with suppress(RuntimeError):
-        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        return home / "planner" / f"{sha256(question.encode()).hexdigest()}.json"
-    return None
-
-
-@cache
-def _sources() -> tuple[tuple[str, int], ...]:
-    """The files of the program: in a checkout they change under one version."""
-    root = Path(planner.__file__).parent
-    return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(root.rglob("*.py")))
-
-
-def _kept(path: Path) -> SearchResult | None:
-    """What was found before; None where nothing is kept, or not as it was written."""
-    with suppress(InputError):
-        digest, _, text = read_text(path, MOST_KEPT_BYTES).partition("\n")
-        if digest == sha256(text.encode()).hexdigest():
-            values = json.loads(text)
-            fastest = values["fastest"] and _layout(values["fastest"])
-            for name in ("plans", "frontier", "ladder"):
-                values[name] = tuple(map(_layout, values[name]))
-            return SearchResult(**values | {"fastest": fastest, "is_remembered": True})
-    return None
-
-
-def _layout(values: Mapping[str, Any]) -> FeasiblePlan:
-    """A layout with its times, of which JSON holds tuples as lists."""
-    fields = values["strategy"].items()
-    strategy: Any = {name: tuple(it) if isinstance(it, list) else it for name, it in fields}
-    return FeasiblePlan(**{**values, "strategy": Strategy(**strategy)})
-
-
-def _keep(path: Path, found: SearchResult) -> None:
-    """Keep what was found, as far as there is room for it; the oldest goes."""
-    text = json.dumps(asdict(found), default=lambda number: number.item())
-    if len(text) > MOST_KEPT_BYTES - 100:
-        return
-    with suppress(OSError, InputError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{sha256(text.encode()).hexdigest()}\n{text}")
-        kept = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)
-        for oldest in kept[:-MOST_KEPT]:
-            oldest.unlink(missing_ok=True)
 
 
 def first_of_each(plans: Sequence[Plan], key: Callable[[Plan], Any]) -> list[Plan]:
@@ -280,11 +176,7 @@ def unproved(context: Context, strategy: Strategy) -> Plan:
     )
 
 
-def smallest(
-    low: int,
-    high: int,
-    holds: Callable[[int], bool],
-) -> tuple[int, int]:
+def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:
     """The last count at which a test does not hold, and the next one, from which on it does.
 
     It does not at ``low`` and does at ``high``. Counts between the two are left where a test ran

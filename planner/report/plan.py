@@ -174,15 +174,15 @@ def _tie_line(answer: Answer) -> str:
 
 def _proof_line(answer: Answer) -> Text:
     """Return what CP-SAT found, asked for anything faster in the layouts shown."""
-    proof, num = answer.proof, len(answer.plans)
+    proof = answer.proof
     assert proof is not None
-    decided = f"{proof.num_programmes:,} integer programmes in {proof.seconds:.1f} s"
+    decided = f"{proof.num_programs:,} integer programs in {proof.seconds:.1f} s"
     if proof.faster:
         text = f"CP-SAT finds a faster plan with {proof.faster[0]}; please report it ({decided})."
         return Text(text, "red")
     if proof.num_undecided:
         decided += f", {proof.num_undecided} of them undecided"
-    return Text(f"CP-SAT finds nothing faster in the {num} layouts shown: {decided}.")
+    return Text(f"CP-SAT finds nothing faster in the {proof.num_layouts} layouts shown: {decided}.")
 
 
 def _frontier(answer: Answer) -> Iterator[Part]:

@@ -2,7 +2,7 @@
 
 The search sets strategies aside by bounds, tabulates stages and deals layers out by dynamic
 programming. Here every strategy of a layout, under every policy and set of modules, is an integer
-programme over the coefficients of its StageModel instead, which asks for a faster split.
+program over the coefficients of its StageModel instead, which asks for a faster split.
 """
 
 import time
@@ -29,13 +29,15 @@ from planner.search.space.policies import (
     with_part,
 )
 from planner.search.space.space import Enumeration
+from planner.search.stages.bounds import least_work_s
 from planner.search.stages.capacity import layer_ranges
+from planner.search.stages.cp_sat import deterministic_solver
 from planner.spec.strategy import IN_STAGE, POLICIES, Strategy
 from planner.units import Array
 
 # Faster by less is rounding: sums in another order, and seconds as integers.
 ROUNDING = 1e-6
-TICKS = 2**40  # Units of time of a programme: so many are its limit
+TICKS = 2**40  # Units of time of a program: so many are its limit
 MOST_BYTES = 2.0**60  # More than any host has: integers of CP-SAT end at 2**63
 # Of a stage: number of layers, and whether there are any, by policy.
 UnderPolicies = dict[int, tuple[cp_model.IntVar, cp_model.IntVar]]
@@ -45,7 +47,8 @@ UnderPolicies = dict[int, tuple[cp_model.IntVar, cp_model.IntVar]]
 class Proof:
     """Result of asking CP-SAT for anything faster than what was found."""
 
-    num_programmes: int
+    num_layouts: int
+    num_programs: int
     num_undecided: int  # They ran out of work
     faster: tuple[str, ...]  # Degrees of layouts that hold something faster
     seconds: float
@@ -57,27 +60,28 @@ def prove(
     """Ask each layout for a plan whose time, with penalties, is below ``fastest_s``."""
     started = time.perf_counter()
     context = replace(context, ranking="evidence")
-    num_programmes = 0
+    num_programs = 0
     num_undecided = 0
     faster: list[str] = []
     for layout in layouts:
         fixed = {name: (int(getattr(layout, name)),) for name in LAYOUT}
         within = replace(narrowing, values={**narrowing.values, **fixed})
-        for model, limit_s in _programmes(context, within, fastest_s * (1.0 - ROUNDING)):
+        for model, limit_s in _programs(context, within, fastest_s * (1.0 - ROUNDING)):
             found = has_split(model, limit_s)
-            num_programmes += 1
+            num_programs += 1
             num_undecided += found is None
             if found:
                 faster.append(str(layout.degrees))
     return Proof(
-        num_programmes=num_programmes,
+        num_layouts=len(layouts),
+        num_programs=num_programs,
         num_undecided=num_undecided,
         faster=tuple(faster),
         seconds=time.perf_counter() - started,
     )
 
 
-def _programmes(
+def _programs(
     context: Context, narrowing: Narrowing, below_s: float
 ) -> Iterator[tuple[StageModel, float]]:
     """Yield the model of every strategy under every policy, and the time it must be below.
@@ -105,10 +109,9 @@ def _programmes(
 
 
 def _equal_stages_s(model: StageModel) -> Array:
-    """Return the iteration time if every stage took the mean of all, nothing recomputed beside."""
+    """Least iteration time: every stage takes the mean of all, and no policy adds to it."""
     pp = model.strategy.pp
-    ends_s = model.first_s + model.last_s
-    sum_s = model.num_layers * model.layer_s + ends_s + pp * model.link_s
+    sum_s = least_work_s(model)
     pipeline_s = makespan_s(model.strategy, sum_s / pp, sum_s, model.bubble_filled_s)
     tail_ends_s = model.tail_first_s + model.tail_last_s
     tail_s = (model.num_layers * model.tail_layer_s + tail_ends_s) / pp
@@ -173,11 +176,7 @@ def has_split(model: StageModel, below_s: float) -> bool | None:
     num_passes = vpp * int(strategy.num_micro_batches[0])
     left = vpp * (TICKS - ticks(model.constant_s[0]))
     problem.add(num_passes * slowest + bubble + vpp * tail < left)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    # In units of work, so that any machine gives the same answer.
-    solver.parameters.max_deterministic_time = 20.0
-    status = solver.solve(problem)
+    status = deterministic_solver().solve(problem)
     return None if status == cp_model.UNKNOWN else status != cp_model.INFEASIBLE
 
 

@@ -59,4 +59,4 @@ def test_nothing_is_faster_than_plans_of_the_documentation(command: str) -> None
     if code == 0:
         proof = json.loads(output)["search"]["proof"]
         assert (proof["faster"], proof["num_undecided"]) == ([], 0)
-        assert proof["num_programmes"] > 0
+        assert proof["num_programs"] > 0

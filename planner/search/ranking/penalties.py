@@ -38,11 +38,9 @@ from planner.units import GB, Array, Mask
 # their factors, dimensionless; a mask counts as 0 and 1.
 Uses = list[tuple[str, Array | Mask]]
 
-# Median error of the ratio of two times of layouts that differ in degrees and micro-batch, as
-# those of a search mostly do: 526 published pairs.
+# Median error of ratios of layouts that differ in degrees and micro-batch: 526 published pairs.
 TIE_FRACTION = 0.05
-# 80 % of the ratios of 172 pairs that differ in degrees alone are less than 11.9 % off: what nobody
-# has run must gain more.
+# 80 % of ratios of degrees alone (172 pairs) are within 11.9 %: the unpublished must gain more.
 UNPUBLISHED = 1.12
 
 

@@ -23,6 +23,16 @@ SEED = 0
 Choice = dict[int, cp_model.IntVar]
 
 
+def deterministic_solver() -> cp_model.CpSolver:
+    """A solver that any machine has the same answer of, and that an interrupt ends."""
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = SEED
+    solver.parameters.max_deterministic_time = 30.0  # In units of work
+    solver.parameters.catch_sigint_signal = False
+    return solver
+
+
 def solve_cells(
     model: StageModel, table: StageTable, deadline: float = np.inf
 ) -> tuple[Array | None, bool]:
@@ -47,14 +57,9 @@ def solve_cells(
         column = np.flatnonzero(table.layers == full).tolist()
         problem.add_bool_or([stage[c] for stage in chosen for c in column if c in stage])
     _add_objective(problem, model, table, chosen)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = SEED
-    # In units of work, so that any machine gives the same answer.
-    solver.parameters.max_deterministic_time = 30.0
+    solver = deterministic_solver()
     if np.isfinite(deadline):
         solver.parameters.max_time_in_seconds = max(deadline - time.monotonic(), 0.0)
-    solver.parameters.catch_sigint_signal = False
     status = solver.solve(problem)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None, status == cp_model.INFEASIBLE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from in_process import planner
 
-from planner.answers import whatif
+from planner.answers import cache
 from planner.answers.base import Answer
 from planner.answers.plan import answer, answered, respecting_margin
 from planner.cost.context import Context
@@ -115,7 +115,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of what was found before; whatever is found is worth keeping."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("PLANNER_CACHE")
-    monkeypatch.setattr(whatif, "WORTH_KEEPING_S", 0.0)
+    monkeypatch.setattr(cache, "WORTH_KEEPING_S", 0.0)
     return tmp_path / "planner"
 
 
@@ -124,9 +124,9 @@ def test_the_same_question_again_has_the_same_result_without_a_search(
 ) -> None:
     context = replace(context_of(), ranking="simplicity")
     ask: Any = {"narrowing": EVERYTHING, "top": 3, "with_ladder": True}
-    found = whatif.remembered(context, **ask)
-    monkeypatch.setattr(whatif, "search", None)
-    assert whatif.remembered(context, **ask) == replace(found, is_remembered=True)
+    found = cache.remembered(context, **ask)
+    monkeypatch.setattr(cache, "search", None)
+    assert cache.remembered(context, **ask) == replace(found, is_remembered=True)
     assert len(list(kept.iterdir())) == 1
 
 
@@ -155,8 +155,8 @@ def test_another_question_is_searched(
     kept: Path, context_of: Callable[..., Context], changed: Callable[[Context], dict[str, Any]]
 ) -> None:
     asked: dict[str, Any] = {"context": context_of(), "narrowing": EVERYTHING, "top": 1}
-    whatif.remembered(**asked)
-    assert not whatif.remembered(**asked | changed(asked["context"])).is_remembered
+    cache.remembered(**asked)
+    assert not cache.remembered(**asked | changed(asked["context"])).is_remembered
     assert len(list(kept.iterdir())) == 2
 
 
@@ -164,32 +164,36 @@ def test_another_question_is_searched(
 def test_what_is_not_as_it_was_written_is_searched_anew(
     kept: Path, context_of: Callable[..., Context], spoilt: bytes | str
 ) -> None:
-    found = whatif.remembered(context_of(), narrowing=EVERYTHING)
+    found = cache.remembered(context_of(), narrowing=EVERYTHING)
     (entry,) = kept.iterdir()
     whole = entry.read_bytes()
     changed = {"half": whole[: len(whole) // 2], "other": whole.replace(b"0", b"1")}
     entry.write_bytes(spoilt if isinstance(spoilt, bytes) else changed[spoilt])
-    again = whatif.remembered(context_of(), narrowing=EVERYTHING)
+    again = cache.remembered(context_of(), narrowing=EVERYTHING)
     assert replace(again, seconds=found.seconds) == found
-    assert whatif.remembered(context_of(), narrowing=EVERYTHING).is_remembered
+    assert cache.remembered(context_of(), narrowing=EVERYTHING).is_remembered
 
 
 def test_nothing_is_kept_where_it_cannot_be_or_is_not_wanted(
     kept: Path, context_of: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept.write_text("no folder")
-    assert whatif.remembered(context_of(), narrowing=EVERYTHING).plans
+    assert cache.remembered(context_of(), narrowing=EVERYTHING).plans
     kept.unlink()
     monkeypatch.setenv("PLANNER_CACHE", "off")
-    assert whatif.remembered(context_of(), narrowing=EVERYTHING).plans
+    assert cache.remembered(context_of(), narrowing=EVERYTHING).plans
     assert not kept.exists()
 
 
 def test_the_oldest_goes_where_there_is_no_more_room(
     kept: Path, context_of: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whatif, "MOST_KEPT", 2)
+    monkeypatch.setattr(cache, "MOST_KEPT", 2)
     for seq_len in (256, 512, 1024):
-        whatif.remembered(context_of(seq_len=seq_len), narrowing=EVERYTHING)
+        cache.remembered(context_of(seq_len=seq_len), narrowing=EVERYTHING)
     assert len(list(kept.iterdir())) == 2
-    assert not whatif.remembered(context_of(seq_len=256), narrowing=EVERYTHING).is_remembered
+    assert not cache.remembered(context_of(seq_len=256), narrowing=EVERYTHING).is_remembered
+
+
+def test_tables_of_rules_are_part_of_the_program() -> None:
+    assert {Path(path).suffix for path, _ in cache._sources()} == {".py", ".yaml"}
