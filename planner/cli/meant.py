@@ -98,7 +98,8 @@ def _cluster(name: str, machine: Mapping[str, str]) -> str:
     try:
         node = load_cluster(f"1x{name}").node
         size = (node.whole or node).num_accelerators
-        gpus = int(machine.get("gpus", 0)) or int(machine.get("nodes", 1)) * size
+        per_node = int(machine.get("per_node", size))
+        gpus = int(machine.get("gpus", 0)) or int(machine.get("nodes", 1)) * per_node
     except (InputError, ValueError):
         return f"8x{name}"
     # A name is that of an accelerator, or of a node of several.

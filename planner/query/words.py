@@ -93,6 +93,7 @@ SAME_OPTIONS: Mapping[str, str] = {
 OF_CLUSTER: Mapping[str, str] = {
     **dict.fromkeys(("--gpus", "--num-gpus", "--ngpus", "--world-size"), "gpus"),
     **dict.fromkeys(("--nodes", "--num-nodes", "--nnodes"), "nodes"),
+    **dict.fromkeys(("--gpus-per-node", "--nproc-per-node", "--num-gpus-per-node"), "per_node"),
     **dict.fromkeys(("--gpu", "--gpu-type", "--accelerator", "--hardware", "--node"), "name"),
 }
 # Options of other programs that no words here say the same as.

@@ -158,7 +158,8 @@ def _tie_line(answer: Answer) -> str:
         relies = ", ".join(name.replace("_", " ") for name in plan.penalties())
         change = plan.estimate.iter_time_s / own_s - 1.0
         said.append(
-            f"Row {row} is faster ({change:+.1%}), if its {relies} do what nobody published."
+            f"Row {row} is faster ({change:+.1%}) by the model alone: "
+            f"hardly a published run has its {relies}."
         )
     if fastest is not None:
         layout = short_layout(fastest.strategy)

@@ -175,13 +175,13 @@ def plans_table(
 
     leading = fastest or first
     base = first if names else min((leading, *plans), key=_time)
-    most_s = leading.ranked_s * (1.0 + TIE_FRACTION)
 
     def change(plan: Plan) -> str:
         if plan is base:
             return ""
         ratio = _time(plan) / _time(base)
-        is_tie = not names and id(plan) in ranks and plan.ranked_s <= most_s
+        is_near = max(ratio, plan.ranked_s / leading.ranked_s) <= 1.0 + TIE_FRACTION
+        is_tie = not names and id(plan) in ranks and is_near
         return f"{'≈ ' if is_tie else ''}{ratio - 1.0:+.1%}"
 
     columns = [

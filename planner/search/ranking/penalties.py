@@ -105,7 +105,7 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
         "context_parallel_under_fsdp": Penalty(
             factor=UNPUBLISHED,
             num_runs=0,
-            reason="sequences below 16k split where whole weights are always sharded",
+            reason="sequences below 16k split by software without pipelines, or that always shards",
         ),
         "short_context_pieces": Penalty(
             factor=UNPUBLISHED,
@@ -244,7 +244,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     # Published runs have at least 4,096 tokens of a sequence on one rank of context parallelism.
     short = _doublings(4096 * columns.cp / context.job.seq_len)
     is_short = context.job.seq_len < 16384
-    shards_always = min(support.zero_stages) >= 2
+    is_fsdp = min(support.zero_stages) >= 2 or not support.pp
     # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
     large = _doublings(tokens, 32768)
     is_spreading = context.model.moe is not None and support.ep
@@ -257,7 +257,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
         ("odd_degrees", np.bitwise_and(columns.pp, columns.pp - 1) > 0),
         ("context_parallel", _doublings(columns.cp)),
         ("short_context", (columns.cp > 1) & is_short),
-        ("context_parallel_under_fsdp", (columns.cp > 1) & is_short & shards_always),
+        ("context_parallel_under_fsdp", (columns.cp > 1) & is_short & is_fsdp),
         ("short_context_pieces", np.where(columns.cp > 1, short, 0.0)),
         ("virtual_stages", _doublings(columns.vpp)),
         ("many_virtual_stages", _doublings(columns.vpp, 12)),
