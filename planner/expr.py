@@ -1,7 +1,10 @@
 """Expressions in texts of users and of data files: parsed, checked, computed, never run as Python.
 
-What an expression may hold, its names and its functions come from the caller, and so does what its
-operators compute: plain values or columns of NumPy.
+One language for all: names, with dots where they are parts of something, and Python's operators on
+plain values and on columns of NumPy. Which names and functions there are comes from the caller.
+
+A column of floats holds whole numbers up to 2**53. What divides by zero or grows beyond is NaN, and
+a comparison with it neither true (1) nor false (0), but a half, which ``not`` leaves as it is.
 """
 
 import ast
@@ -9,73 +12,114 @@ import operator
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache, partial, reduce
+from string import Formatter
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from planner.errors import did_you_mean
 from planner.limits import MAX_CONDITION_CHARACTERS, MAX_CONDITION_DEPTH
+
+Value: TypeAlias = Any  # plain, or a column
+Functions: TypeAlias = Mapping[str, Callable[..., Any]]
+
+
+def _is_of_floats(value: Value) -> bool:
+    return isinstance(value, np.ndarray | np.floating) and value.dtype.kind == "f"
+
+
+def _exact(compute: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
+    result = compute(left, right)
+    if not _is_of_floats(result):
+        return result
+    return np.where(np.abs(result) <= 2.0**53, result, np.nan)
+
+
+def _compared(compare: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
+    truth = compare(left, right)
+    if not (_is_of_floats(left) or _is_of_floats(right)):
+        return truth
+    return np.where(np.isnan(left + right), 0.5, truth)
+
+
+def _joined(values: Iterator[Value], *, join: Callable[..., Value], until: bool) -> Value:
+    """Truths joined as Python does; columns row by row, but where a plain value decides."""
+    joined = None
+    for value in values:
+        if isinstance(value, np.ndarray):
+            joined = join(joined, value) if isinstance(joined, np.ndarray) else value
+        elif bool(value) == until:
+            return value
+        elif not isinstance(joined, np.ndarray):
+            joined = value
+    return joined
+
+
+def _negated(value: Value) -> Value:
+    if not isinstance(value, np.ndarray):
+        return not value
+    return 1.0 - value if _is_of_floats(value) else ~value
+
+
+def _among(value: Value, allowed: Collection[Value]) -> Value:
+    if not isinstance(value, np.ndarray):
+        return value in allowed
+    found = (_compared(operator.eq, value, each) for each in allowed)
+    return reduce(np.maximum, found, np.zeros(value.shape, dtype=bool))
+
+
+# By the class of ast's operator; those of `and` and `or` get an iterator over the values, so that
+# they need not compute all of them.
+OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.And: partial(_joined, join=np.minimum, until=False),
+    ast.Or: partial(_joined, join=np.maximum, until=True),
+    ast.Not: _negated,
+    ast.USub: operator.neg,
+    ast.Add: partial(_exact, operator.add),
+    ast.Sub: partial(_exact, operator.sub),
+    ast.Mult: partial(_exact, operator.mul),
+    ast.FloorDiv: partial(_exact, operator.floordiv),
+    ast.Mod: partial(_exact, operator.mod),
+    ast.Eq: partial(_compared, operator.eq),
+    ast.NotEq: partial(_compared, operator.ne),
+    ast.Lt: partial(_compared, operator.lt),
+    ast.LtE: partial(_compared, operator.le),
+    ast.Gt: partial(_compared, operator.gt),
+    ast.GtE: partial(_compared, operator.ge),
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: _among,
+    ast.NotIn: lambda value, allowed: _negated(_among(value, allowed)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
     """Elements of expressions of one kind, besides names and constants."""
 
-    # By the class of ast's operator; those of `and` and `or` get an iterator over the values, so
-    # that they need not compute all of them.
-    operations: Mapping[type[ast.AST], Callable[..., Any]]
-    forms: tuple[type[ast.expr], ...]  # of nodes without an operator
-    allowed: str  # in words
-    constants: tuple[type, ...] = ()  # empty: any
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    forms: tuple[type[ast.expr], ...] = (ast.IfExp, ast.Tuple)  # of nodes without an operator
+    allowed: str = "names, constants, + - * // %, == != < <= > >=, is, in, and, or, not, if, calls"
+    functions: Functions = field(default_factory=dict)
+    without: tuple[type[ast.AST], ...] = ()  # operators
 
     def allows(self, node: ast.expr) -> bool:
         """Return True if a node may be part of an expression, whatever its contents."""
         match node:
             case ast.BinOp(op=op) | ast.UnaryOp(op=op) | ast.BoolOp(op=op):
-                return type(op) in self.operations
+                return type(op) in OPERATIONS
             case ast.Compare(ops=ops):
-                return all(type(op) in self.operations for op in ops)
-            case ast.Constant(value=value):
-                return not self.constants or type(value) in self.constants
+                return OPERATIONS.keys() - self.without >= set(map(type, ops))
             case ast.Call(keywords=keywords):
                 return bool(self.functions) and not keywords
-        return isinstance(node, (ast.Name, *self.forms))
+        return isinstance(node, (ast.Name, ast.Constant, *self.forms))
 
 
-def _last_of(values: Iterator[Any], *, until: bool) -> Any:  # noqa: ANN401
-    """The first value that is as true as ``until``, or the last one."""
-    value = None
-    for value in values:
-        if bool(value) == until:
-            break
-    return value
+class _Dotted(ast.NodeTransformer):
+    """Makes one name of a dotted one."""
 
-
-# Of our own data files: values and conditions, as Python computes them.
-OF_DATA = Language(
-    operations={
-        ast.And: partial(_last_of, until=False),
-        ast.Or: partial(_last_of, until=True),
-        ast.Not: operator.not_,
-        ast.Add: operator.add,
-        ast.Sub: operator.sub,
-        ast.USub: operator.neg,
-        ast.Mult: operator.mul,
-        ast.FloorDiv: operator.floordiv,
-        ast.Mod: operator.mod,
-        ast.Eq: operator.eq,
-        ast.NotEq: operator.ne,
-        ast.Lt: operator.lt,
-        ast.LtE: operator.le,
-        ast.Gt: operator.gt,
-        ast.Is: operator.is_,
-        ast.IsNot: operator.is_not,
-        ast.In: lambda part, whole: part in whole,
-        ast.NotIn: lambda part, whole: part not in whole,
-    },
-    forms=(ast.IfExp, ast.Tuple),
-    allowed="names, constants, + - * // %, == != < <= >, is, in, and, or, not, if, calls",
-)
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Name:
+        return ast.Name(ast.unparse(node))
 
 
 @lru_cache(maxsize=2048)
@@ -98,7 +142,8 @@ def parsed(text: str) -> ast.expr:
     for _ in range(MAX_CONDITION_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
-            return tree
+            found: ast.expr = _Dotted().visit(tree)
+            return found
     raise ValueError(f"is nested too deeply; at most {MAX_CONDITION_DEPTH} levels are allowed")
 
 
@@ -124,28 +169,72 @@ def faults(tree: ast.expr, language: Language, known: Collection[str]) -> Iterat
             yield f"unknown name {node.id!r}; allowed are {', '.join(known)}; {hint}".rstrip("; ")
 
 
-def computed(node: ast.expr, names: Mapping[str, Any], language: Language) -> Any:  # noqa: ANN401
+def computed(node: ast.expr, names: Mapping[str, Any], functions: Functions) -> Value:
     """Return the value of a tree without faults; a name that ``names`` lacks raises KeyError."""
-    of, operations = partial(computed, names=names, language=language), language.operations
+    of = partial(computed, names=names, functions=functions)
     match node:
         case ast.Constant(value=value):
             return value
         case ast.Name(id=name):
             return names[name]
         case ast.BoolOp(op=op, values=values):
-            return operations[type(op)](map(of, values))
+            return OPERATIONS[type(op)](map(of, values))
         case ast.UnaryOp(op=op, operand=operand):
-            return operations[type(op)](of(operand))
+            return OPERATIONS[type(op)](of(operand))
         case ast.BinOp(left=left, op=op, right=right):
-            return operations[type(op)](of(left), of(right))
+            return OPERATIONS[type(op)](of(left), of(right))
         case ast.Compare(left=first, ops=ops, comparators=rest):
             operands = zip([first, *rest], ops, rest, strict=False)
-            pairs = (operations[type(op)](of(left), of(right)) for left, op, right in operands)
-            return operations[ast.And](pairs)
+            pairs = (OPERATIONS[type(op)](of(left), of(right)) for left, op, right in operands)
+            return OPERATIONS[ast.And](pairs)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return of(body if of(test) else orelse)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return language.functions[name](*map(of, args))
+            return functions[name](*map(of, args))
         case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
             return list(map(of, elements))
     raise TypeError(f"{type(node).__name__} was not refused")
+
+
+class Names(dict[str, Any]):
+    """What expressions ask for: own values, those of a ``table``, else what ``ask`` knows."""
+
+    def __init__(
+        self,
+        ask: Callable[[str], Any],
+        functions: Functions,
+        table: Mapping[str, str] | None = None,
+        **own: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(own)
+        self.ask, self.functions, self.table = ask, functions, table or {}
+
+    def __missing__(self, name: str) -> Value:
+        """The value of a name, asked for once it is needed."""
+        return self.value(self.table[name]) if name in self.table else self.ask(name)
+
+    def value(self, expression: object) -> Value:
+        """What an expression comes to."""
+        return computed(parsed(str(expression)), self, self.functions)
+
+    def filled(self, text: str) -> str:
+        """A text with the values of the expressions in its braces."""
+        return _Filled().vformat(text, (), self)
+
+    def said(self, conditions: Mapping[str, object]) -> Iterator[str]:
+        """The texts whose conditions hold."""
+        return (self.filled(text) for text, each in conditions.items() if self.value(each))
+
+
+class _Filled(Formatter):
+    """Format strings whose fields are expressions; a tuple is listed."""
+
+    def get_field(self, field_name: str, _args: object, names: Any) -> Any:  # noqa: ANN401
+        """The value of a field."""
+        return names.value(field_name), field_name
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        """Format one field."""
+        if isinstance(value, tuple):
+            value = ", ".join(map(str, value)) or "none"
+        return str(super().format_field(value, format_spec))

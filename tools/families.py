@@ -1,13 +1,14 @@
 """What is wrong with the names in families.yaml: of keys, values, functions and model files."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from string import Formatter
 
 from planner.catalog.figures import keys_of
-from planner.catalog.hf.expressions import IN_BRACES, LANGUAGE, WHEN
+from planner.catalog.hf.expressions import FUNCTIONS, WHEN
 from planner.catalog.hf.family import Family
 from planner.catalog.model_file import ExtraParams, ModelFile
 from planner.errors import hint
-from planner.expr import faults, parsed
+from planner.expr import Language, faults, parsed
 from planner.spec.model import Biases, MlaSpec, MoeSpec
 
 SECTIONS: Mapping[str, type] = {
@@ -62,10 +63,11 @@ def wrong_expressions(data: object, known: Collection[str], key: str) -> Iterato
         for index, value in enumerate(data):
             yield from wrong_expressions(value, known, f"{key}.{index}")
     elif isinstance(data, str):
-        texts = [data[1:]] if data.startswith("=") else IN_BRACES.findall(data)
+        braces = (field for _, field, _, _ in Formatter().parse(data) if field)
+        texts = [data[1:]] if data.startswith("=") else braces
         for text in texts:
             try:
-                wrong = list(faults(parsed(text), LANGUAGE, known))
+                wrong = list(faults(parsed(text), Language(functions=FUNCTIONS), known))
             except ValueError as error:
                 wrong = [str(error)]
             yield from ((key, f"{fault}; given {text!r}") for fault in wrong)

@@ -87,7 +87,7 @@ def broken_rules(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
     names = {**_LEFT_OUT, **raw}
     for section in ("moe", "mla", "mixer", "biases"):
         if isinstance(raw.get(section), Mapping):
-            names |= {f"{section}_{key}": value for key, value in raw[section].items()}
+            names |= {f"{section}.{key}": value for key, value in raw[section].items()}
     for rule in _RULES:
         try:
             is_broken = value_of(rule["when"], names)
@@ -95,8 +95,7 @@ def broken_rules(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
             continue
         if is_broken:
             what, allowed = value_of([rule["what"], rule["allowed"]], names)
-            given = names[rule["key"].replace(".", "_")]
-            yield refused(rule["key"], what, given, allowed, where)
+            yield refused(rule["key"], what, names[rule["key"]], allowed, where)
 
 
 def read_model(raw: Mapping[str, Any], where: str) -> ModelKeys:

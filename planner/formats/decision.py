@@ -6,15 +6,26 @@ all follow from the same rows.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.tree import load_own
 from planner.errors import ExpressError
+from planner.expr import Names
 from planner.formats.format import ExplainedKey, Located
-from planner.formats.settings import Names, Refused, Settings, as_whole, decided, flag, given, which
+from planner.formats.settings import (
+    FUNCTIONS,
+    Refused,
+    Settings,
+    as_whole,
+    decided,
+    flag,
+    given,
+    which,
+)
 from planner.spec.strategy import FIELD_DEFAULTS, Strategy
 
 # Names of decisions, each with the key that decides it and the value.
@@ -106,7 +117,7 @@ def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
 def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
     """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions.
 
-    Names in them are fields of the strategy, else parts of the context, with ``__`` for points.
+    Names in them are fields of the strategy, else parts of the context.
     """
     tables = load_own(package, "cannot.yaml")
     names = tables.pop("names", {})
@@ -120,11 +131,10 @@ def _refused(
     strategy: Strategy | None = None,
 ) -> Iterator[str]:
     def ask(name: str) -> object:
-        first, *inner = name.split("__")
-        part = strategy if hasattr(strategy, first) else context
-        return reduce(getattr, inner, getattr(part, first))
+        is_of_strategy = hasattr(strategy, name.partition(".")[0])
+        return attrgetter(name)(strategy if is_of_strategy else context)
 
-    return Names(names, ask).said(conditions)
+    return Names(ask, FUNCTIONS, names).said(conditions)
 
 
 def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:

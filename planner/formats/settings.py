@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from planner.documents.tree import Duplicate, load_own
-from planner.expr import OF_DATA, computed, parsed
+from planner.expr import Functions, Names
 from planner.formats.format import CheckContext, Finding, FormatRule, Located, Severity, Violation
 
 Settings = Mapping[str, Located]
@@ -168,11 +168,11 @@ class ConfigView:
         return getattr(self, name) if name in dir(self) else self.setting(name)
 
     def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-        """The value of a key that conditions name so, with ``__`` for its points.
+        """The value of a key that conditions name so.
 
-        ``has_`` before it: if it is given; ``model__``, ``seq_len``: a size of model or job.
+        ``has_`` before it: if it is given; ``model.``, ``seq_len``: a size of model or job.
         """
-        key = name.removeprefix("has_").replace("__", ".")
+        key = name.removeprefix("has_")
         if name.startswith("has_"):
             return key in self.settings
         is_decided = key == "seq_len" or key.startswith("model.")
@@ -208,48 +208,17 @@ class ConfigView:
         return self.settings[key].key if key in self.settings else key
 
 
-class Names(dict[str, Any]):
-    """What conditions ask for: own values, names of their table, else what ``ask`` knows."""
-
-    def __init__(
-        self,
-        names: Mapping[str, str],
-        ask: Callable[[str], Any],
-        **own: object,
-    ) -> None:
-        super().__init__(own)
-        self.names, self.ask = names, ask
-
-    def __missing__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked for
-        """The value of a name, asked for once it is needed."""
-        known = self.names.get(name)
-        return self.ask(name) if known is None else self.value(known)
-
-    def value(self, expression: object) -> Any:  # noqa: ANN401 - whatever it computes
-        """What an expression of a data file comes to."""
-        return computed(parsed(str(expression)), self, OF_RULES)
-
-    def said(self, conditions: Mapping[str, object]) -> Iterator[str]:
-        """The texts whose conditions hold."""
-        for text, condition in conditions.items():
-            if self.value(condition):
-                yield text.format_map(self)
-
-
 # Conditions of data files have words for the kinds of values.
-OF_RULES = replace(
-    OF_DATA,
-    functions={
-        "any": any,
-        "on": is_on,
-        "flag": as_flag,
-        "whole": as_whole,
-        "number": as_number,
-        "lower": lambda value: str(value).lower(),
-        "text": lambda value: value if isinstance(value, str) else None,
-        "str": str,
-    },
-)
+FUNCTIONS: Functions = {
+    "any": any,
+    "on": is_on,
+    "flag": as_flag,
+    "whole": as_whole,
+    "number": as_number,
+    "lower": lambda value: str(value).lower(),
+    "text": lambda value: value if isinstance(value, str) else None,
+    "str": str,
+}
 View = TypeVar("View", bound=ConfigView)
 Check: TypeAlias = Callable[[View], Violations | Refused]
 
@@ -335,5 +304,6 @@ def _broken(
     """What is wrong by the conditions that hold of a file, key by key."""
     for key in keys:
         is_given = key in file.settings
-        named = Names(names, file.named, key=key, given=file[key], is_given=is_given)
+        own = {"key": key, "given": file[key], "is_given": is_given}
+        named = Names(file.named, FUNCTIONS, names, **own)
         yield from ((key, text) for text in named.said(conditions))

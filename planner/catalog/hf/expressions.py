@@ -3,19 +3,15 @@
 Expressions are those of :mod:`planner.expr`, with the functions here.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache
 from typing import Any, TypeAlias
 
-from planner.expr import OF_DATA, computed, parsed
+from planner import expr
 
 Value: TypeAlias = Any  # what YAML or JSON holds, or is computed from it
 Names: TypeAlias = Mapping[str, Value]
 WHEN = "when"  # of a mapping: the condition under which it is there
-IN_BRACES = re.compile(r"\{(.+?)\}")
 
 
 def activation(name: str) -> str:
@@ -90,8 +86,9 @@ def divisors(number: int) -> str:
     return ", ".join(map(str, found))
 
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+FUNCTIONS: expr.Functions = {
     "activation": activation,
+    "divisors": divisors,
     "every_nth_full": every_nth_full,
     "full_within": full_within,
     "layer_step": layer_step,
@@ -101,10 +98,6 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "mixed_layers": mixed_layers,
     "side": side,
 }
-
-
-LANGUAGE = replace(OF_DATA, functions={**FUNCTIONS, "divisors": divisors})
-_parsed = cache(parsed)
 
 
 def value_of(data: object, names: Names) -> Value:
@@ -126,9 +119,8 @@ def value_of(data: object, names: Names) -> Value:
         return [value for value in found if value is not None]
     if not isinstance(data, str):
         return data
-    if data.startswith("="):
-        return computed(_parsed(data[1:]), names, LANGUAGE)
-    return IN_BRACES.sub(lambda match: str(computed(_parsed(match[1]), names, LANGUAGE)), data)
+    known = expr.Names(names.__getitem__, FUNCTIONS)
+    return known.value(data[1:]) if data.startswith("=") else known.filled(data)
 
 
 def plain_names(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

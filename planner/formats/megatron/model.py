@@ -5,14 +5,13 @@ Defaults: megatron/training/arguments.py (validate_args for widths), schema.json
 """
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from planner.cost.context import Context
 from planner.documents.tree import load_own
-from planner.expr import parsed
+from planner.expr import Names, parsed
 from planner.formats.decision import KeyValue
 from planner.formats.format import DECISIONS, Located, ModelInFile
 from planner.formats.megatron.options import (
@@ -30,7 +29,7 @@ from planner.formats.megatron.options import (
     whole,
     word,
 )
-from planner.formats.settings import Names, Settings, flag, given
+from planner.formats.settings import FUNCTIONS, Settings, flag, given
 from planner.limits import MAX_LAYERS
 from planner.spec.model import (
     Activation,
@@ -82,10 +81,10 @@ _PLACES: Mapping[str, str] = {
     "moe.latent_size": "--moe-latent-size",
 }
 _PARTS = {
-    "mamba_": "mixer",
-    "delta_": "mixer",
-    "mla_": "mla",
-    "indexer_": "mla.indexer",
+    "mamba": "mixer",
+    "delta": "mixer",
+    "mla": "mla",
+    "indexer": "mla.indexer",
 }
 # Decisions on the model by what states them.
 SIZES: Mapping[str, str] = {
@@ -102,7 +101,7 @@ def described(settings: Settings) -> ModelInFile | None:
         return None
     segments, further = hybrid_pattern(settings)
     pattern, mtp_pattern = "".join(segments), further[0] if further else ""
-    stack, indexer = names(settings, "--spec"), _part(settings, "indexer_")
+    stack, indexer = names(settings, "--spec"), _part(settings, "indexer")
     variant = word(settings, "--experimental-attention-variant")
     is_uneven = hidden_size % num_heads and number(settings, "--kv-channels") is None
     is_open = variant == "dsa" and not all(indexer.values())
@@ -114,12 +113,12 @@ def described(settings: Settings) -> ModelInFile | None:
         return None
     mixer = None
     if "M" in pattern:
-        sizes = _part(settings, "mamba_")
+        sizes = _part(settings, "mamba")
         # The mixer is twice as wide as the layer where heads are not given (mamba_mixer.py).
         sizes["num_heads"] = sizes["num_heads"] or max(1, 2 * hidden_size // sizes["head_dim"])
         mixer = MixerSpec(kind="mamba2", chunk_size=128, **sizes)
     elif variant == "gated_delta_net":
-        mixer = MixerSpec(kind="gated_delta_net", **_part(settings, "delta_"))
+        mixer = MixerSpec(kind="gated_delta_net", **_part(settings, "delta"))
         pattern = "".join("FL"[is_linear] for is_linear in _linear_layers(settings, num_layers))
     tokenizers = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
     vocab_size = (
@@ -145,7 +144,7 @@ def described(settings: Settings) -> ModelInFile | None:
         latent = MlaSpec(
             q_lora_rank=number(settings, "--q-lora-rank") or 0,
             indexer=IndexerSpec(**indexer) if variant == "dsa" else None,
-            **_part(settings, "mla_"),
+            **_part(settings, "mla"),
         )
     spec = ModelSpec(
         name=f"the script's model ({num_layers} layers of {hidden_size})",
@@ -181,9 +180,9 @@ def described(settings: Settings) -> ModelInFile | None:
     )
     assumed = () if vocab_size else (f"a vocabulary of {VOCABULARY:,}",)
     of_parts = [
-        (f"{part}.{name}", option)
-        for prefix, part in _PARTS.items()
-        for name, option in _fields(prefix).items()
+        (f"{own}.{name}", option)
+        for part, own in _PARTS.items()
+        for name, option in _fields(part).items()
     ]
     places = {
         field: settings[option]
@@ -209,23 +208,23 @@ def described(settings: Settings) -> ModelInFile | None:
 
 
 @cache
-def _fields(prefix: str) -> Mapping[str, str]:
+def _fields(part: str) -> Mapping[str, str]:
     """Options that say a field of a part of the model alone, by the field."""
     found = {}
     for option, text in _tables()[1].items():
         node = parsed(str(text))
         name = node.id if isinstance(node, ast.Name) else ""
-        if name.startswith(prefix):
-            found[name.removeprefix(prefix)] = option
+        if name.startswith(f"{part}."):
+            found[name.removeprefix(f"{part}.")] = option
     return found
 
 
-def _part(settings: Settings, prefix: str) -> dict[str, Any]:
+def _part(settings: Settings, part: str) -> dict[str, Any]:
     """Sizes of a part of the model by its fields; 0 where neither words nor defaults say one."""
     options = load_options()
     return {
         name: whole(settings, option, int(options[option].default or 0))
-        for name, option in _fields(prefix).items()
+        for name, option in _fields(part).items()
     }
 
 
@@ -272,8 +271,8 @@ def _tables() -> list[dict[str, str]]:
     return [*load_own(__package__, "model.yaml").values()]
 
 
-def _names(context: Context, strategy: Strategy | None = None) -> Mapping[str, Any]:
-    """What the tables ask of a model, of its job and of a plan, by name."""
+def _names(context: Context, strategy: Strategy | None = None) -> Names:
+    """What the tables ask of a model, of its job and of a plan, by name; None: there is no such."""
     model, moe, mla, mixer = (
         context.model,
         context.model.moe,
@@ -281,29 +280,22 @@ def _names(context: Context, strategy: Strategy | None = None) -> Mapping[str, A
         context.model.mixer,
     )
     kind = mixer and mixer.kind
-    parts: Mapping[str, object] = {
-        "": model,
-        "biases_": model.biases,
-        "moe_": moe,
-        "router_": moe and moe.router,
-        "mla_": mla,
-        "indexer_": mla and mla.indexer,
-        "mixer_": mixer,
-        "mamba_": mixer if kind == "mamba2" else None,
-        "delta_": mixer if kind == "gated_delta_net" else None,
-        "job_": context.job,
-        "kernels_": context.traits.kernels,
-        "overlap_": context.traits.overlap,
-        "states_": context.traits.states,
+    parts: Mapping[str, Any] = {
+        "router": moe and moe.router,
+        "indexer": mla and mla.indexer,
+        "mamba": mixer if kind == "mamba2" else None,
+        "delta": mixer if kind == "gated_delta_net" else None,
+        "job": context.job,
+        "kernels": context.traits.kernels,
+        "overlap": context.traits.overlap,
+        "states": context.traits.states,
     }
-    found = defaultdict[str, Any](lambda: None)
-    if strategy:
-        found |= vars(strategy)
-    for prefix, part in parts.items():
-        found[prefix.removesuffix("_")] = part
-        fields = vars(part) if part else {}
-        for name, value in fields.items():
-            found[prefix + name] = value
+
+    def ask(name: str) -> Any:  # noqa: ANN401 - whatever a part has
+        part, _, field = name.rpartition(".")
+        owner = parts[part] if part in parts else getattr(model, part, None) if part else model
+        return getattr(owner, field, getattr(strategy, name, None))
+
     has_single_parts = PARTS.intersection(model.layer_pattern)
     mixtures = [1]
     if moe:
@@ -316,35 +308,38 @@ def _names(context: Context, strategy: Strategy | None = None) -> Mapping[str, A
     is_regular = linear == every_nth(model.num_layers, step)
     frequency = step if is_regular else pattern_text(linear)
     is_full = model.qk_norm == "full"
-    return found | {
-        "cuts_weights": context.traits.states.cuts_weights,
-        "has_shared_gate": has_shared_gate(model),
-        "has_single_parts": has_single_parts,
-        "has_sinks": has_sinks(model),
-        "is_grouped": not mla and model.num_kv_heads != model.num_heads,
-        "layer_spec": HYBRID_LAYERS if has_single_parts else FULL_NORMS if is_full else None,
-        "linear_layers": frequency if kind == "gated_delta_net" else None,
-        "other_layers": "".join(sorted({*model.layer_pattern} - PARTS - {*"FLS"})),
-        "longest": max(model.max_seq_len, context.job.seq_len),
-        "mlp_bias": moe.expert_bias if moe else model.biases.mlp,
-        "moe_layers": None if all(mixtures) else pattern_text(mixtures),
-        "rotary_base": int(model.rotary_base),
-        "seq_len": context.job.seq_len,
-        "sorts_chunks": any(context.traits.kernels.chunk_sorting_bytes),
-        "vocab_padding": context.traits.support.vocab_padding,
-        "window": f"{model.sliding_window - 1},0" if model.sliding_window and not mla else None,
-    }
+    return Names(
+        ask,
+        FUNCTIONS,
+        **parts,
+        cuts_weights=context.traits.states.cuts_weights,
+        has_shared_gate=has_shared_gate(model),
+        has_single_parts=has_single_parts,
+        has_sinks=has_sinks(model),
+        is_grouped=not mla and model.num_kv_heads != model.num_heads,
+        layer_spec=HYBRID_LAYERS if has_single_parts else FULL_NORMS if is_full else None,
+        linear_layers=frequency if kind == "gated_delta_net" else None,
+        other_layers="".join(sorted({*model.layer_pattern} - PARTS - {*"FLS"})),
+        longest=max(model.max_seq_len, context.job.seq_len),
+        mlp_bias=moe.expert_bias if moe else model.biases.mlp,
+        moe_layers=None if all(mixtures) else pattern_text(mixtures),
+        rotary_base=int(model.rotary_base),
+        seq_len=context.job.seq_len,
+        sorts_chunks=any(context.traits.kernels.chunk_sorting_bytes),
+        vocab_padding=context.traits.support.vocab_padding,
+        window=f"{model.sliding_window - 1},0" if model.sliding_window and not mla else None,
+    )
 
 
 def shape_reasons(context: Context) -> Iterator[str]:
     """Every property of the model that no option of Megatron's models expresses."""
-    found = Names({}, _names(context).__getitem__).said(_tables()[0])
+    found = _names(context).said(_tables()[0])
     return (f"model {context.model.name}: {text}" for text in found)
 
 
 def shape_choices(context: Context) -> Iterator[KeyValue]:
     """The options that build the model."""
-    names = Names({}, _names(context).__getitem__)
+    names = _names(context)
     return alike({option: names.value(text) for option, text in _tables()[1].items()})
 
 
@@ -361,7 +356,7 @@ def runtime_choices(
     among: str = "",
 ) -> Iterator[KeyValue]:
     """Yield what the plan's time and memory depend on, besides its decisions; of some options."""
-    names = Names({}, _names(context, strategy).__getitem__)
+    names = _names(context, strategy)
     for option, values in _runtime().items():
         if option in (among.split() or [option]):
             for text, why in values.items():

@@ -7,14 +7,14 @@ neither true nor false; only what is true holds.
 import ast
 import re
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial, reduce
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.errors import did_you_mean
-from planner.expr import Language, computed, faults, names_in, parsed
+from planner.expr import Language, Names, computed, faults, names_in, parsed
 from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, brief
 from planner.search.space.rule import Clauses, Columns
 from planner.spec.strategy import (
@@ -78,10 +78,10 @@ DIMENSIONS: Mapping[str, Dimension] = {
 }
 ALIASES: Mapping[str, str] = {"sp": "sequence_parallel", "zero": "zero_stage"}
 # Numbers that follow from dimensions (the last also from the global batch).
-DERIVED: Mapping[str, tuple[str, ...]] = {
-    "gpus": GPU_DEGREES,
-    "dp_shard": ("dp", "dp_replicate"),
-    "num_micro_batches": ("dp", "micro_batch"),
+DERIVED: Mapping[str, str] = {
+    "gpus": " * ".join(GPU_DEGREES),
+    "dp_shard": "dp // dp_replicate",
+    "num_micro_batches": "global_batch // (dp * micro_batch)",
 }
 # What an expression may compare.
 KNOWN_NAMES = (*DIMENSIONS, *ALIASES, *DERIVED, RECOMPUTE)
@@ -133,9 +133,14 @@ class Condition:
 
     def __call__(self, context: Context | None, columns: Columns) -> Mask:
         """Return where the condition is true."""
+        numbers = {} if context is None else {"global_batch": context.job.global_batch}
+
+        def column(name: str) -> Array:
+            found = columns[name] if name in columns else numbers[name]
+            return np.asarray(found, dtype=np.float64)
+
         with np.errstate(all="ignore"):
-            names = {name: _column(name, context, columns) for name in names_in(self.tree)}
-            return np.asarray(computed(self.tree, names, _LANGUAGE) == 1.0)
+            return np.asarray(computed(self.tree, Names(column, {}, DERIVED), {}) == 1.0)
 
     def clauses(self, context: Context, columns: Columns) -> Clauses:
         """Return the condition as a rule without words of its own."""
@@ -162,7 +167,7 @@ def parse_expression(
         source = _TOKEN.sub(lambda match: match[1] or f'"{match[0]}"', source)
     if re.search(r"(?<![<>=!])=(?!=)", source):
         raise ValueError("compare with ==; a single = is for --fix")
-    tree = parsed(source)
+    tree = deepcopy(parsed(source))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = ALIASES.get(node.id, node.id)
@@ -221,10 +226,13 @@ def _condition(text: str, terms: list[ast.expr]) -> Condition:
     if wrong := list(faults(tree, _LANGUAGE, KNOWN_NAMES)):
         raise ValueError("; ".join(wrong))
     names = names_in(tree)
-    read = {column for name in names for column in DERIVED.get(name, (name,))}
+    read = {each for name in names for each in names_in(parsed(DERIVED.get(name, name)))}
     needs = tuple(name for name in DIMENSIONS if name in read)
     if not needs:
         raise ValueError("must name a dimension")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            node.value = np.float64(node.value)  # which divides by zero without an error
     return Condition(text=text, needs=needs, needs_job="num_micro_batches" in names, tree=tree)
 
 
@@ -242,7 +250,6 @@ def _coded(node: ast.expr) -> ast.expr:
 
 
 def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare:
-    is_list = isinstance(operator, ast.In | ast.NotIn)
     if isinstance(operator, ast.Eq | ast.NotEq) and _has_words(right) and not _has_words(left):
         left, right = right, left
     if isinstance(left, ast.Name) and _has_words(left):
@@ -251,7 +258,9 @@ def _coded_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Com
         right = ast.List([ast.Constant(codes[word]) for word in words])
         operator = ast.In() if isinstance(operator, ast.Eq | ast.In) else ast.NotIn()
         return ast.Compare(left, [operator], [right])
-    for each in [left, *(_elements(right) if is_list else [right])]:
+    if isinstance(operator, ast.In | ast.NotIn):
+        right = ast.List(_elements(right))
+    for each in [left, *getattr(right, "elts", [right])]:
         _check_number(each)
     return ast.Compare(left, [operator], [right])
 
@@ -279,57 +288,8 @@ def _check_number(node: ast.expr) -> None:
             raise ValueError(f"{message}, as in schedule == 1f1b; allowed are {_LANGUAGE.allowed}")
 
 
-def _column(name: str, context: Context | None, columns: Columns) -> Array:
-    """The column of a dimension, or what follows from several."""
-    parts = [np.asarray(columns[each], dtype=np.float64) for each in DERIVED.get(name, (name,))]
-    if name == "dp_shard":
-        return _exact(np.floor_divide, *parts)
-    product = reduce(np.multiply, parts)
-    if name == "num_micro_batches":
-        assert context is not None
-        return np.asarray(context.job.global_batch // product)
-    return product
-
-
-def _exact(compute: np.ufunc, left: Array, right: Array) -> Array:
-    """Whole numbers, NaN where a zero divides or 2**53 is passed."""
-    result = compute(left, right)
-    return np.where(np.abs(result) <= 2.0**53, result, np.nan)
-
-
-def _compared(compare: np.ufunc, left: Array, right: Array) -> Array:
-    """1 where true, 0 where false, a half where undefined."""
-    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    # Half is truth between false (0) and true (1): `not` leaves it as it is.
-    return np.where(np.isnan(left + right), 0.5, compare(left, right))
-
-
-def _among(value: Array, allowed: Array | list[Array]) -> Array:
-    each = allowed if isinstance(allowed, list) else [allowed]
-    return reduce(np.maximum, (_compared(np.equal, value, one) for one in each))
-
-
 _LANGUAGE = Language(
-    operations={
-        ast.And: partial(reduce, np.minimum),
-        ast.Or: partial(reduce, np.maximum),
-        ast.Not: partial(np.subtract, 1.0),
-        ast.USub: np.negative,
-        ast.Add: partial(_exact, np.add),
-        ast.Sub: partial(_exact, np.subtract),
-        ast.Mult: partial(_exact, np.multiply),
-        ast.FloorDiv: partial(_exact, np.floor_divide),
-        ast.Mod: partial(_exact, np.remainder),
-        ast.Lt: partial(_compared, np.less),
-        ast.LtE: partial(_compared, np.less_equal),
-        ast.Gt: partial(_compared, np.greater),
-        ast.GtE: partial(_compared, np.greater_equal),
-        ast.Eq: partial(_compared, np.equal),
-        ast.NotEq: partial(_compared, np.not_equal),
-        ast.In: _among,
-        ast.NotIn: lambda value, allowed: 1.0 - _among(value, allowed),
-    },
     forms=_LISTS,
-    constants=(int,),
+    without=(ast.Is, ast.IsNot),
     allowed="names, whole numbers, + - * // %, comparisons with == != < <= > >=, in, and, or, not",
 )

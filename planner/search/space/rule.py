@@ -5,18 +5,18 @@ They are rows of ``rules.yaml``, whose conditions are computed over columns.
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import prod
-from string import Formatter
 from typing import Any, Literal
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.stage_model import HOST_USABLE_FRACTION
-from planner.expr import OF_DATA, computed, parsed
+from planner.expr import Functions, Names, computed, parsed
 from planner.layers.parameters import count_parameters
 from planner.search.space.interleaving import chunks_fit
 from planner.spec.cluster import NodeSpec
@@ -76,18 +76,8 @@ class Rule:
 
     def allowance(self, context: Context) -> str:
         """Return what is allowed here; empty where the rule does not state it."""
-        allowed = self.allowed if isinstance(self.allowed, str) else self.allowed(context)
-        return filled(allowed, context, {})
-
-
-def _joined(values: Iterator[Any], *, join: Callable[[Any, Any], Any], until: bool) -> Any:  # noqa: ANN401
-    """Truths and masks joined; none is computed behind what decides for every row."""
-    joined: Any = not until
-    for value in values:
-        joined = join(joined, value)
-        if joined is until:
-            break
-    return joined
+        allowed = self.allowed
+        return filled(allowed, context, {}) if isinstance(allowed, str) else allowed(context)
 
 
 def loading_gib(states: StateTraits, node: NodeSpec, model: ModelSpec) -> float:
@@ -96,79 +86,61 @@ def loading_gib(states: StateTraits, node: NodeSpec, model: ModelSpec) -> float:
     return copies * count_parameters(model) / GIB
 
 
-_LANGUAGE = replace(
-    OF_DATA,
-    operations={
-        **OF_DATA.operations,
-        ast.And: partial(_joined, join=operator.and_, until=False),
-        ast.Or: partial(_joined, join=operator.or_, until=True),
-        ast.Not: np.logical_not,
-        ast.GtE: operator.ge,
-        ast.In: np.isin,
-        ast.NotIn: partial(np.isin, invert=True),
-    },
-    functions={
-        "chunks_fit": chunks_fit,
-        "coded": lambda name, words: [STRATEGY_FIELDS[name].code(word) for word in words],
-        "least": partial(min, default=0),
-        "loading_gib": loading_gib,
-        "any_between": lambda low, sizes, high: np.any(
-            [(low < size) & (size < high) for size in sizes], axis=0
-        ),
-        "len": len,
-    },
-)
+_FUNCTIONS: Functions = {
+    "chunks_fit": chunks_fit,
+    "coded": lambda name, words: [STRATEGY_FIELDS[name].code(word) for word in words],
+    "least": partial(min, default=0),
+    "loading_gib": loading_gib,
+    "any_between": lambda low, sizes, high: np.any(
+        [(low < size) & (size < high) for size in sizes], axis=0
+    ),
+    "len": len,
+}
 
 
-class _Condition(ast.NodeTransformer):
-    """Makes one name of a dotted one, and codes of the words that a column is compared with."""
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.Name:
-        return ast.Name(ast.unparse(node))
-
-    def visit_Compare(self, node: ast.Compare) -> ast.Compare:
-        known = STRATEGY_FIELDS.get(ast.unparse(node.left))
-        words = known.words if known else ()
-        for part in ast.walk(ast.Tuple(node.comparators)):
-            if isinstance(part, ast.Constant) and part.value in words:
-                part.value = words.index(str(part.value))
-        self.generic_visit(node)
-        return node
+def _coded(text: str) -> ast.expr:
+    """A condition, with codes of the words that a column is compared with."""
+    tree = deepcopy(parsed(text))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            known = STRATEGY_FIELDS.get(ast.unparse(node.left))
+            words = known.words if known else ()
+            for part in ast.walk(ast.Tuple(node.comparators)):
+                if isinstance(part, ast.Constant) and part.value in words:
+                    part.value = words.index(str(part.value))
+    return tree
 
 
-class _Names(dict[str, Any]):
+def _names(context: Context, columns: Columns, **words: object) -> Names:
     """Columns, products of them, and parts of a context with what they have, by dotted names."""
+    parts = parts_of(context)
 
-    def __init__(self, context: Context, columns: Columns) -> None:
-        super().__init__(parts_of(context))
-        self.columns = columns
-
-    def __missing__(self, name: str) -> Any:  # noqa: ANN401
-        part, is_dotted, attribute = name.partition(".")
-        if is_dotted:
-            return operator.attrgetter(attribute)(self[part])
+    def ask(name: str) -> Any:  # noqa: ANN401 - a column, or whatever a part has
         if name in PRODUCTS:
-            return prod(self.columns[each] for each in PRODUCTS[name])
-        return self.columns[name]
+            return prod(columns[each] for each in PRODUCTS[name])
+        part, is_dotted, attribute = name.partition(".")
+        return operator.attrgetter(attribute)(parts[part]) if is_dotted else columns[name]
+
+    return Names(ask, _FUNCTIONS, **parts | words)
 
 
 def stated_rule(name: str, row: Mapping[str, Any]) -> Rule:
     """The rule of a row of ``rules.yaml``."""
     needs = tuple(each for name in row["needs"] for each in PRODUCTS.get(name, (name,)))
-    by_text = {text: _Condition().visit(parsed(each)) for text, each in row["holds"].items()}
+    by_text = {text: _coded(each) for text, each in row["holds"].items()}
     allowed: Any = row.get("allowed", "")
     if not isinstance(allowed, str):
-        texts = {text: _Condition().visit(parsed(each)) for text, each in allowed.items()}
+        texts = allowed
 
         def allowed(context: Context) -> str:
-            names = _Names(context, {})
-            holds = (text for text, tree in texts.items() if computed(tree, names, _LANGUAGE))
-            return str(next(holds))
+            return next(_names(context, {}).said(texts))
 
     def check(context: Context, columns: Columns) -> Clauses:
-        names = _Names(context, columns)
+        names = _names(context, columns)
         every = np.zeros(np.broadcast_shapes(*(np.shape(columns[each]) for each in needs)), bool)
-        return {text: every | computed(tree, names, _LANGUAGE) for text, tree in by_text.items()}
+        return {
+            text: every | (computed(tree, names, _FUNCTIONS) == 1) for text, tree in by_text.items()
+        }
 
     how = {key: row[key] for key in ("only_prunes", "offered_by") if key in row}
     message = row["message"].strip()
@@ -180,16 +152,6 @@ def stated_rule(name: str, row: Mapping[str, Any]) -> Rule:
         allowed=allowed,
         **how,
     )
-
-
-class _Formatter(Formatter):
-    """Format strings in which a tuple is listed."""
-
-    def format_field(self, value: object, format_spec: str) -> str:
-        """Format one field."""
-        if isinstance(value, tuple):
-            value = ", ".join(map(str, value)) or "none"
-        return str(super().format_field(value, format_spec))
 
 
 def filled(template: str, context: Context, row: Row) -> str:
@@ -223,7 +185,7 @@ def filled(template: str, context: Context, row: Row) -> str:
         "chunk_layers": ceil_div(context.model.num_blocks, chunks),
     }
     values = {name: STRATEGY_FIELDS[name].value(code) for name, code in row.items()}
-    return _Formatter().vformat(template, (), parts_of(context) | known | values)
+    return _names(context, {}, **known, **values).filled(template)
 
 
 def _pieces(row: Row) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.catalog.hf.expressions import LANGUAGE, value_of
+from planner.catalog.hf.expressions import FUNCTIONS, value_of
 from planner.catalog.hf.family import FAMILIES_FILE, families, read_families
 from planner.errors import InputError
 from tools.families import wrong_expressions, wrong_names
@@ -98,7 +98,7 @@ def test_the_tables_of_the_file_hold_nothing_unused() -> None:
     assert {key for named in data["kinds"].values() for key in named} <= used
     assert set(data["bases"]) <= parents
     # divisors are for the rules of a model file
-    assert all(f"{name}(" in text for name in LANGUAGE.functions if name != "divisors")
+    assert all(f"{name}(" in text for name in FUNCTIONS if name != "divisors")
 
 
 @pytest.mark.parametrize("kind", families())

@@ -6,7 +6,7 @@ import pytest
 
 from planner.documents.schema import entry_of
 from planner.documents.tree import load_own
-from planner.expr import OF_DATA, faults, names_in, parsed
+from planner.expr import Language, Names, faults, names_in, parsed
 from planner.formats.accelerate import mapping as accelerate
 from planner.formats.accelerate.rows import Section
 from planner.formats.bridge.mapping import is_known
@@ -17,7 +17,7 @@ from planner.formats.format import SourceText
 from planner.formats.megatron.options import load_options
 from planner.formats.megatron.view import MegatronView
 from planner.formats.registry import format_names, load_format, own_texts
-from planner.formats.settings import Names
+from planner.formats.settings import FUNCTIONS
 from planner.formats.trainer import mapping as trainer
 from planner.formats.trainer.keys import WHOLE, known, replaced
 
@@ -66,11 +66,12 @@ def test_a_whole_number_with_a_point_ends_a_training(key: str) -> None:
 def test_tables_of_megatron_and_bridge_name_what_there_is() -> None:
     table = load_own("planner.formats.megatron", "rules.yaml")
     shared = table.pop("names")
-    file = Names(shared, MegatronView(settings={}).named, key="", given=None, is_given=False)
+    own = {"key": "", "given": None, "is_given": False}
+    file = Names(MegatronView(settings={}).named, FUNCTIONS, shared, **own)
     for entry in table.values():
         for text, condition in entry["wrong"].items():
-            assert not list(faults(parsed(condition), OF_DATA, names_in(parsed(condition))))
-            assert text.format_map(file)
+            assert not list(faults(parsed(condition), Language(), names_in(parsed(condition))))
+            assert file.filled(text)
             assert [file[name] for name in names_in(parsed(condition))]
     assert own_texts("not_priced", "megatron").keys() <= load_options().keys()
     assert all(map(is_known, own_texts("not_priced", "bridge")))
