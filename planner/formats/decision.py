@@ -7,7 +7,6 @@ all follow from the same rows.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from planner.cost.context import Context
@@ -33,7 +32,9 @@ Decided: TypeAlias = Iterator[tuple[str, str, Any]]
 Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, str, Any]]]
 To: TypeAlias = Callable[[Context, Strategy], Iterable["KeyValue"]]
 Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str] | Refused]
-# Why a key has its value, or that by value; it may name what is in ``c`` and ``s``.
+# An expression over what ``asked`` knows, or a function.
+Value: TypeAlias = str | Callable[[Context, Strategy], object]
+# Why a key has its value, or that by value; what stands in braces is an expression.
 Why: TypeAlias = str | Mapping[Any, str]
 # In the place of a value: the key stays as it is.
 UNCHANGED: Final = object()
@@ -59,22 +60,44 @@ def told(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
             yield KeyValue(key=key, value=value, why=why)
 
 
+def asked(
+    context: Context,
+    strategy: Strategy | None = None,
+    table: Mapping[str, str] | None = None,
+    **own: object,
+) -> Names:
+    """What expressions ask of a plan: fields of the strategy, parts of the context, a table's.
+
+    Of a part that is none every field is none.
+    """
+
+    def ask(name: str) -> object:
+        first, *inner = name.split(".")
+        found: object = getattr(strategy if hasattr(strategy, first) else context, first)
+        for each in inner:
+            found = None if found is None else getattr(found, each)
+        return found
+
+    return Names(ask, FUNCTIONS, table, **own)
+
+
 def says(
-    key: str,
-    value: Callable[[Context, Strategy], object],
-    why: Why,
-    *,
-    is_default: bool = False,
+    values: Mapping[str, tuple[Value, Why]], *, assumed: str = "False", is_default: bool = False
 ) -> To:
-    """A key that a file is given where its value is not None."""
+    """Keys with their values and why; None is not written. ``assumed``: whether they are so."""
 
     def to(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-        said = value(context, strategy)
-        if said is not None:
-            words = why if isinstance(why, str) else why[said]
-            yield KeyValue(
-                key=key, value=said, why=words.format(c=context, s=strategy), is_default=is_default
-            )
+        names = asked(context, strategy)
+        for key, (value, why) in values.items():
+            said = value(context, strategy) if callable(value) else names.value(value)
+            if said is not None:
+                yield KeyValue(
+                    key=key,
+                    value=said,
+                    why=names.filled(why if isinstance(why, str) else why[said]),
+                    is_assumed=names.value(assumed),
+                    is_default=is_default,
+                )
 
     return to
 
@@ -104,21 +127,13 @@ def switched(name: str, key: str, value: object) -> Of:
     )
 
 
-def unless(wrong: Callable[[Context, Strategy], object], text: str) -> Cannot:
-    """One reason why a plan cannot be said; it may name what is in ``c`` and ``s``."""
-
-    def cannot(context: Context, strategy: Strategy) -> Iterator[str]:
-        if wrong(context, strategy):
-            yield text.format(c=context, s=strategy)
-
-    return cannot
+def unless(conditions: Mapping[str, str]) -> Cannot:
+    """Reasons why a plan cannot be said, by conditions."""
+    return lambda context, strategy: asked(context, strategy).said(conditions)
 
 
 def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
-    """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions.
-
-    Names in them are fields of the strategy, else parts of the context.
-    """
+    """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions."""
     tables = load_own(package, "cannot.yaml")
     names = tables.pop("names", {})
     return {part: partial(_refused, table, names) for part, table in tables.items()}
@@ -129,12 +144,9 @@ def _refused(
     names: Mapping[str, str],
     context: Context,
     strategy: Strategy | None = None,
+    **own: object,
 ) -> Iterator[str]:
-    def ask(name: str) -> object:
-        is_of_strategy = hasattr(strategy, name.partition(".")[0])
-        return attrgetter(name)(strategy if is_of_strategy else context)
-
-    return Names(ask, FUNCTIONS, names).said(conditions)
+    return asked(context, strategy, names, **own).said(conditions)
 
 
 def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
@@ -175,7 +187,7 @@ Table = Sequence[KeyMapping]
 def of_key(
     name: str,
     key: str,
-    value: Callable[[Context, Strategy], object],
+    value: Value,
     why: Why,
     *,
     read: Callable[[Any], object] = as_whole,
@@ -195,7 +207,7 @@ def of_key(
     return KeyMapping(
         names=(name,) if name else (),
         keys=(key, *more),
-        to=says(key, value, why, is_default=is_default),
+        to=says({key: (value, why)}, is_default=is_default),
         of=(of or own) if name else nothing,
         off={key: UNCHANGED if is_default else off},
         cannot=cannot,

@@ -211,6 +211,7 @@ class ConfigView:
 # Conditions of data files have words for the kinds of values.
 FUNCTIONS: Functions = {
     "any": any,
+    "list": list,
     "on": is_on,
     "flag": as_flag,
     "whole": as_whole,
@@ -218,6 +219,7 @@ FUNCTIONS: Functions = {
     "lower": lambda value: str(value).lower(),
     "text": lambda value: value if isinstance(value, str) else None,
     "str": str,
+    "sum": sum,
 }
 View = TypeVar("View", bound=ConfigView)
 Check: TypeAlias = Callable[[View], Violations | Refused]

@@ -30,7 +30,6 @@ from planner.formats.accelerate.rows import (
     Section,
     num_machines,
     others,
-    recomputes_all,
     section_for,
 )
 from planner.formats.accelerate.rules import rule
@@ -186,7 +185,7 @@ def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
     }
     # FSDP's section has a key for checkpointing, the others have none.
     if section.distributed_type != "FSDP":
-        said[_CHECKPOINTING] = str(recomputes_all(strategy)).lower()
+        said[_CHECKPOINTING] = str(strategy.recompute == "full").lower()
     return COMMENT + " ".join(f"{name}={value}" for name, value in said.items())
 
 
@@ -268,7 +267,7 @@ def _in_script(context: Context, strategy: Strategy, kind: str) -> Mapping[str, 
         why = "gradients are reduced in every micro-batch, and not kept whole"
         plugin = f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)"
         found[plugin] = "pass it to Accelerator", why
-    if kind != "FSDP" and recomputes_all(strategy):
+    if kind != "FSDP" and strategy.recompute == "full":
         call = f"{SCRIPT}: model.gradient_checkpointing_enable()"
         found[call] = "call it", "every block is recomputed in backward"
     if kind != "DEEPSPEED" and strategy.tp > 1:

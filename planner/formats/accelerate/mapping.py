@@ -21,7 +21,6 @@ from planner.formats.accelerate.rows import (
     no_profile,
     no_replicas,
     num_machines,
-    recomputes_all,
     stage_row,
     steps_row,
     wrap_row,
@@ -69,7 +68,7 @@ def typed_section(
     """A way to run a layout by its type: the rows of the top level, and those of its own."""
     why = "no section is needed" if kind == "MULTI_GPU" else f"{title} carries the plan"
     top: Table = (
-        beside("compute_environment", lambda *_: "LOCAL_MACHINE", "no SageMaker"),
+        beside("compute_environment", "'LOCAL_MACHINE'", "no SageMaker"),
         of_key(
             "_type",
             keys.TYPE,
@@ -81,27 +80,27 @@ def typed_section(
             "_machines",
             keys.MACHINES,
             num_machines,
-            "nodes of {c.cluster.node.num_accelerators} accelerators",
+            "nodes of {cluster.node.num_accelerators} accelerators",
             follows=lambda found: whole(found, keys.MACHINES, 1),
         ),
         of_key(
             "num_gpus",
             keys.PROCESSES,
-            lambda _, s: s.num_gpus,
-            "{s.num_gpus} accelerators in all, one process each",
+            "num_gpus",
+            "{num_gpus} accelerators in all, one process each",
             follows=lambda found: AccelerateView(settings=found).num_started or None,
         ),
         of_key(
             "precision",
             keys.PRECISION,
-            lambda c, _: "no" if c.job.precision == "fp32" else c.job.precision,
-            "products in {c.job.precision}",
+            "'no' if job.precision == 'fp32' else job.precision",
+            "products in {job.precision}",
             follows=_precision,
             cannot=lambda context, _: wrong_precision(context, precisions),
         ),
         beside(
             "fp8_config.fp8_backend",
-            lambda c, _: "AO" if c.job.precision == "fp8" else None,
+            "'AO' if job.precision == 'fp8' else None",
             "torchao, one scale per tensor",
         ),
         beside(
@@ -187,7 +186,7 @@ _STATES = (
     of_key(
         "offload",
         keys.OFFLOAD,
-        lambda _, s: s.offload != "none",
+        "offload != 'none'",
         {
             True: "parameters, gradients and states live on the host between uses",
             False: "parameters, gradients and states live on the accelerators",
@@ -198,7 +197,7 @@ _STATES = (
     of_key(
         "recompute_layers_per_stage",
         keys.CHECKPOINTING,
-        lambda _, s: recomputes_all(s),
+        "recompute == 'full'",
         {True: "every block is recomputed in backward", False: "no block is recomputed"},
         of=switched("recompute_layers_per_stage", keys.CHECKPOINTING, ALL),
     ),
@@ -209,7 +208,7 @@ FSDP = typed_section(
     of_key(
         "_version",
         keys.VERSION,
-        lambda *_: 2,
+        "2",
         "FSDP2 shards parameter by parameter",
         follows=lambda settings: whole(settings, keys.VERSION, 1),
         cannot=no_fsdp,
@@ -217,7 +216,7 @@ FSDP = typed_section(
     of_key(
         "zero_stage",
         keys.RESHARD,
-        lambda _, s: s.zero_stage == 3,
+        "zero_stage == 3",
         RESHARDING,
         of=several(
             derived(
@@ -238,7 +237,7 @@ FSDP1 = typed_section(
     of_key(
         "zero_stage",
         keys.STRATEGY,
-        lambda _, s: "FULL_SHARD" if s.zero_stage == 3 else "SHARD_GRAD_OP",
+        "'FULL_SHARD' if zero_stage == 3 else 'SHARD_GRAD_OP'",
         "how FSDP1 says the stage",
         of=_of_strategy,
         cannot=no_fsdp,
@@ -276,12 +275,12 @@ DEEPSPEED = typed_section(
     devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 2),
     beside(
         f"{keys.DEEPSPEED}gradient_clipping",
-        lambda *_: 1.0,
+        "1.0",
         "clipping as the planner's time has it",
     ),
     beside(
         f"{keys.DEEPSPEED}zero3_init_flag",
-        lambda _, s: s.zero_stage == 3 or None,
+        "zero_stage == 3 or None",
         "weights are split while the model is made",
     ),
     replace(MESH, to=nothing),

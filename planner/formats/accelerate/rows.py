@@ -1,6 +1,6 @@
 """Rows and refusals that Accelerate and TrainingArguments share, each under keys of its own."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.cost.context import Context
@@ -13,6 +13,7 @@ from planner.formats.decision import (
     KeyValue,
     Of,
     Table,
+    Value,
     derived,
     of_key,
     reasons,
@@ -47,8 +48,8 @@ DEEPSPEED_SUPPORT: Mapping[str, TraitValue] = {
 OFFLOADED = "optimizer+parameters:host"
 # What becomes of gathered weights.
 RESHARDING = {
-    True: "zero_stage {s.zero_stage}: freed after forward and gathered again",
-    False: "zero_stage {s.zero_stage}: kept until backward",
+    True: "zero_stage {zero_stage}: freed after forward and gathered again",
+    False: "zero_stage {zero_stage}: kept until backward",
 }
 # What a plan calls tensor parallelism alone: the lowest stage of this framework's traits. With one
 # rank per shard of the model all stages are one.
@@ -62,11 +63,6 @@ class Section:
     title: str
     distributed_type: str
     table: Table
-
-
-def recomputes_all(strategy: Strategy) -> bool:
-    """Every layer is recomputed in full."""
-    return strategy.recompute == "full"
 
 
 def num_machines(context: Context, strategy: Strategy) -> int:
@@ -122,8 +118,8 @@ def steps_row(key: str, *elsewhere: str) -> KeyMapping:
     return of_key(
         "num_micro_batches",
         key,
-        lambda _, s: s.num_micro_batches,
-        "{s.num_micro_batches} micro-batches per iteration",
+        "num_micro_batches",
+        "{num_micro_batches} micro-batches per iteration",
         of=several(
             derived("_steps", key, lambda settings: given(settings, key)),
             derived("num_micro_batches", key, read),
@@ -136,8 +132,8 @@ def stage_row(key: str, of: Of, cannot: Cannot) -> KeyMapping:
     return of_key(
         "zero_stage",
         key,
-        lambda _, s: s.zero_stage,
-        "zero_stage {s.zero_stage}",
+        "zero_stage",
+        "zero_stage {zero_stage}",
         of=of,
         cannot=cannot,
     )
@@ -161,19 +157,21 @@ def devices_row(
         elif code != "none":
             yield "offload", optimizer, code
 
-    why = "offload {s.offload}"
+    why = "offload {offload}"
     return KeyMapping(
         names=("offload",),
         keys=(optimizer, parameters),
-        to=several(
-            says(optimizer, lambda _, s: DEVICES[s.offload][0], why),
-            says(parameters, lambda _, s: DEVICES[s.offload][1], why),
+        to=says(
+            {
+                optimizer: (lambda _, s: DEVICES[s.offload][0], why),
+                parameters: (lambda _, s: DEVICES[s.offload][1], why),
+            }
         ),
         of=of,
     )
 
 
-def beside(key: str, value: Callable[[Context, Strategy], object], why: str) -> KeyMapping:
+def beside(key: str, value: Value, why: str) -> KeyMapping:
     """A key that is needed beside a decision, and is none."""
     return of_key("", key, value, why, is_default=True)
 
@@ -182,7 +180,7 @@ def wrap_row(key: str) -> KeyMapping:
     """FSDP's units: without it the model is one."""
     return beside(
         key,
-        lambda *_: "TRANSFORMER_BASED_WRAP",
+        "'TRANSFORMER_BASED_WRAP'",
         "one unit per transformer block",
     )
 

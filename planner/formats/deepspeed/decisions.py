@@ -12,9 +12,8 @@ from planner.formats.decision import (
     Table,
     of_key,
     refusals,
+    says,
     several,
-    told,
-    unless,
 )
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
@@ -45,22 +44,6 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
     if strategy.zero_stage != 3 or not context.traits.states.zero3_secondary_weight_bytes:
         return 1
     return min(context.cluster.node.num_accelerators, strategy.num_gpus)
-
-
-def _to_batch(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    dp, micro, steps = strategy.dp, strategy.micro_batch, strategy.num_micro_batches
-    total, replicas = dp * micro * steps, f"over {dp} replicas"
-    batch: dict[str, tuple[object, str]] = {
-        keys.TOTAL: (total, f"sequences per iteration, {replicas}"),
-        keys.MICRO: (micro, "sequences per micro-batch"),
-        keys.STEPS: (steps, f"micro-batches per iteration: {total} sequences {replicas}"),
-    }
-    if strategy.tp > 1 and strategy.pp == 1:
-        why = "replicas; stands for train_batch_size, which AutoTP would count over all ranks"
-        batch |= {keys.TOTAL: (None, ""), keys.REPLICAS: (dp, why)}
-    elif strategy.cp > 1:
-        batch[keys.REPLICAS] = dp, "replicas; with sequence_parallel_size the mesh of the ranks"
-    return told(batch)
 
 
 def _of_batch(settings: Settings) -> Decided:
@@ -97,14 +80,6 @@ def _of_batch(settings: Settings) -> Decided:
         yield "num_gpus", places[keys.REPLICAS], dp * tp * file.stages * file.sequence
 
 
-def _to_precision(context: Context, _: Strategy) -> Iterator[KeyValue]:
-    if context.job.precision == "fp32":
-        return told(dict.fromkeys(keys.ENABLED, (False, "products in fp32")))
-    return told(
-        {f"{context.job.precision}.enabled": (True, "products in 16 bits, master weights in fp32")}
-    )
-
-
 def _of_precision(settings: Settings) -> Decided:
     for key in keys.ENABLED:
         if given(settings, key) is True:
@@ -112,25 +87,6 @@ def _of_precision(settings: Settings) -> Decided:
             return
     if all(given(settings, key) is False for key in keys.ENABLED):
         yield "precision", keys.ENABLED[0], "fp32"
-
-
-def _to_optimizer(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    name = context.traits.optimizer.name
-    small = name == "adam-bf16" or None, "master weights, gradients and moments in bf16"
-    yours = "its learning rate and betas are yours to set under optimizer.params"
-    is_fused = name == "adam-bf16" and strategy.offload == "none"
-    is_untested = name in ("sgd", "sgd-momentum", "adafactor") and strategy.zero_stage > 0
-    momentum = 0.9 if name == "sgd-momentum" else None
-    return told(
-        {
-            keys.MASTER: small,
-            keys.STATES: small,
-            keys.TYPE: (keys.TYPES[name], yours),
-            keys.TORCH_ADAM: (is_fused or None, "the fused Adam keeps moments in fp32"),
-            keys.MOMENTUM: (momentum, "keeps the momentum the plan counts"),
-            keys.UNTESTED: (is_untested or None, "ZeRO asks for it with this optimizer"),
-        }
-    )
 
 
 def _of_optimizer(settings: Settings) -> Decided:
@@ -142,34 +98,6 @@ def _of_optimizer(settings: Settings) -> Decided:
         name = "sgd-momentum"
     if name:
         yield "optimizer", key, name
-
-
-def _to_stage(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    what = (
-        "nothing is",
-        "optimizer states are",
-        "states and gradients are",
-        "states, gradients and weights are",
-    )
-    stage, traits = strategy.zero_stage, context.traits
-    why = f"{what[stage]} sharded over {strategy.dp * strategy.cp} ranks"
-    yield KeyValue(key=keys.STAGE, value=stage, why=why)
-    if not stage:
-        return
-    assumed: dict[str, tuple[object, str]] = {}
-    if strategy.pp == 1:
-        why = "gradients are reduced beside the backward pass, as the plan assumes"
-        assumed["overlap_comm"] = traits.overlap.overlaps_gradient_reduction, why
-    if elements := int(traits.overheads.bucket_elements):
-        size = elements, "elements per message, as the plan assumes"
-        assumed |= {"reduce_bucket_size": size, "allgather_bucket_size": size}
-    for name, (value, why) in assumed.items():
-        yield KeyValue(
-            key=f"{keys.ZERO}.{name}",
-            value=value,
-            why=why,
-            is_assumed=True,
-        )
 
 
 def _of_stage(settings: Settings) -> Decided:
@@ -234,33 +162,64 @@ def _of_offload(settings: Settings) -> Decided:
         yield "offload_percent", keys.RATIO, max(1, round(100 * file.ratio))
 
 
-def _modules(context: Context, strategy: Strategy) -> list[str] | None:
-    if not any(strategy.selective_layers_per_stage):
-        return None
-    modules = strategy.recompute_modules
-    return [*(context.traits.recompute.selected if modules is None else modules)]
-
-
-def _some(counts: tuple[int, ...]) -> list[int] | None:
-    return list(counts) if any(counts) else None
-
-
-def _above_1(degree: int) -> int | None:
-    return degree if degree > 1 else None
-
-
+_TOTAL = "dp * micro_batch * num_micro_batches"
+_SMALL = (
+    "traits.optimizer.name == 'adam-bf16' or None",
+    "master weights, gradients and moments in bf16",
+)
+_SHARDED = (
+    "nothing is",
+    "optimizer states are",
+    "states and gradients are",
+    "states, gradients and weights are",
+)
+_BUCKET = (
+    "zero_stage and whole(traits.overheads.bucket_elements) or None",
+    "elements per message, as the plan assumes",
+)
 TABLE: Table = (
     KeyMapping(names=("vpp", "schedule", "placement"), keys=(), cannot=_REFUSALS["keys"]),
     KeyMapping(
         names=("global_batch", "micro_batch", "num_micro_batches", "dp", "num_gpus"),
         keys=(keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS),
-        to=_to_batch,
+        to=says(
+            {
+                keys.TOTAL: (
+                    f"{_TOTAL} if tp == 1 or pp > 1 else None",
+                    "sequences per iteration, over {dp} replicas",
+                ),
+                keys.MICRO: ("micro_batch", "sequences per micro-batch"),
+                keys.STEPS: (
+                    "num_micro_batches",
+                    f"micro-batches per iteration: {{{_TOTAL}}} sequences over {{dp}} replicas",
+                ),
+                keys.REPLICAS: (
+                    "dp if tp > 1 and pp == 1 or cp > 1 else None",
+                    (
+                        "replicas; {'stands for train_batch_size, which AutoTP would count over "
+                        "all ranks' if tp > 1 and pp == 1 else 'with sequence_parallel_size the "
+                        "mesh of the ranks'}"
+                    ),
+                ),
+            }
+        ),
         of=_of_batch,
     ),
     KeyMapping(
         names=("precision",),
         keys=keys.ENABLED,
-        to=_to_precision,
+        to=says(
+            {
+                f"{name}.enabled": (
+                    f"False if job.precision == 'fp32' else job.precision == '{name}' or None",
+                    {
+                        False: "products in fp32",
+                        True: "products in 16 bits, master weights in fp32",
+                    },
+                )
+                for name in ("bf16", "fp16")
+            }
+        ),
         of=_of_precision,
         cannot=problems,
         off=dict.fromkeys(keys.ENABLED, False),
@@ -275,37 +234,78 @@ TABLE: Table = (
             keys.MOMENTUM,
             keys.UNTESTED,
         ),
-        to=_to_optimizer,
+        to=says(
+            {
+                keys.MASTER: _SMALL,
+                keys.STATES: _SMALL,
+                keys.TYPE: (
+                    lambda context, _: keys.TYPES[context.traits.optimizer.name],
+                    "its learning rate and betas are yours to set under optimizer.params",
+                ),
+                keys.TORCH_ADAM: (
+                    "traits.optimizer.name == 'adam-bf16' and offload == 'none' or None",
+                    "the fused Adam keeps moments in fp32",
+                ),
+                keys.MOMENTUM: (
+                    "0.9 if traits.optimizer.name == 'sgd-momentum' else None",
+                    "keeps the momentum the plan counts",
+                ),
+                keys.UNTESTED: (
+                    (
+                        "traits.optimizer.name in ('sgd', 'sgd-momentum', 'adafactor') "
+                        "and zero_stage > 0 or None"
+                    ),
+                    "ZeRO asks for it with this optimizer",
+                ),
+            }
+        ),
         of=_of_optimizer,
         off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: UNCHANGED},
     ),
     KeyMapping(
         names=("zero_stage",),
         keys=(keys.STAGE,),
-        to=_to_stage,
-        of=_of_stage,
-        cannot=several(
-            unless(
-                lambda _, s: s.pp > 1 and s.zero_stage > 1,
-                "zero_stage {s.zero_stage} with pp {s.pp}: allowed are 0 and 1",
+        to=several(
+            says(
+                {
+                    keys.STAGE: (
+                        "zero_stage",
+                        {
+                            stage: f"{what} sharded over {{dp * cp}} ranks"
+                            for stage, what in enumerate(_SHARDED)
+                        },
+                    )
+                }
             ),
-            unless(
-                lambda _, s: s.pp > 1 and s.cp > 1,
-                "cp {s.cp} with pp {s.pp}: its pipeline knows no sequence groups",
+            says(
+                {
+                    f"{keys.ZERO}.overlap_comm": (
+                        (
+                            "traits.overlap.overlaps_gradient_reduction "
+                            "if zero_stage > 0 and pp == 1 else None"
+                        ),
+                        "gradients are reduced beside the backward pass, as the plan assumes",
+                    ),
+                    f"{keys.ZERO}.reduce_bucket_size": _BUCKET,
+                    f"{keys.ZERO}.allgather_bucket_size": _BUCKET,
+                },
+                assumed="True",
             ),
         ),
+        of=_of_stage,
+        cannot=_REFUSALS["stage"],
     ),
     of_key(
         "",
         f"{keys.ZERO}.reduce_scatter",
-        lambda c, s: False if c.traits.optimizer.name == "muon" and s.zero_stage == 3 else None,
+        "False if traits.optimizer.name == 'muon' and zero_stage == 3 else None",
         "Muon under stage 3 needs whole gradients",
         off=UNCHANGED,
     ),
     of_key(
         "",
         keys.HPZ,
-        lambda c, s: _above_1(secondary_ranks(c, s)),
+        lambda context, s: ranks if (ranks := secondary_ranks(context, s)) > 1 else None,
         "backward gathers weights inside the node, from a second copy there",
         off=1,
         cannot=_no_groups,
@@ -321,30 +321,27 @@ TABLE: Table = (
     of_key(
         "tp",
         keys.TP,
-        lambda _, s: _above_1(s.tp) if s.pp == 1 else None,
+        "tp if tp > 1 and pp == 1 else None",
         "ranks that split every layer (AutoTP, neighbouring ranks)",
-        read=lambda value: _above_1(as_whole(value) or 1),
+        read=lambda value: size if (size := as_whole(value) or 1) > 1 else None,
         off=0,
         cannot=_REFUSALS["heads"],
     ),
     of_key(
-        "cp", keys.SP, lambda _, s: _above_1(s.cp), "ranks that split the sequence (Ulysses)", off=1
+        "cp", keys.SP, "cp if cp > 1 else None", "ranks that split the sequence (Ulysses)", off=1
     ),
     of_key(
         "",
         keys.EP_ON,
-        lambda _, s: True if s.ep > 1 else None,
+        "ep > 1 or None",
         "experts are split over ranks (AutoEP)",
         off=False,
-        cannot=unless(
-            lambda _, s: s.ep > 1 and s.pp * s.tp * s.cp > 1,
-            "ep {s.ep} with tp, pp or cp: AutoEP is written alone only",
-        ),
+        cannot=_REFUSALS["experts"],
     ),
     of_key(
         "ep",
         keys.EP,
-        lambda _, s: _above_1(s.ep),
+        "ep if ep > 1 else None",
         "ranks that split the experts",
         follows=lambda each: (
             as_whole(given(each, keys.EP)) if given(each, keys.EP_ON) is True else None
@@ -354,15 +351,15 @@ TABLE: Table = (
     of_key(
         "pp",
         keys.PP,
-        lambda _, s: _above_1(s.pp),
+        "pp if pp > 1 else None",
         "your script gives it to PipelineModule(num_stages=...); DeepSpeed does not",
         off=1,
     ),
-    of_key("seq_len", keys.LENGTH, lambda c, _: c.job.seq_len, "tokens per sequence of your data"),
+    of_key("seq_len", keys.LENGTH, "job.seq_len", "tokens per sequence of your data"),
     of_key(
         "tp",
         keys.SCRIPT_TP,
-        lambda _, s: _above_1(s.tp) if s.pp > 1 else None,
+        "tp if tp > 1 and pp > 1 else None",
         "num_mp of your PipeModelDataParallelTopology; the layers must split themselves",
         follows=lambda each: (
             as_whole(given(each, keys.SCRIPT_TP))
@@ -373,28 +370,29 @@ TABLE: Table = (
     of_key(
         "layers_per_stage",
         keys.LAYERS,
-        lambda _, s: list(s.layers_per_stage) if s.pp > 1 else None,
+        "list(layers_per_stage) if pp > 1 else None",
         "transformer blocks of every stage, for your PipelineModule",
         read=as_counts,
     ),
     of_key(
         "selective_layers_per_stage",
         f"{keys.SCRIPT}.selective_layers_per_stage",
-        lambda _, s: _some(s.selective_layers_per_stage),
+        "list(selective_layers_per_stage) if any(selective_layers_per_stage) else None",
         "of those, the first ones recompute the modules below",
         read=as_counts,
     ),
     of_key(
         "recompute_modules",
         f"{keys.SCRIPT}.recompute_modules",
-        _modules,
+        "None if not any(selective_layers_per_stage) else list(traits.recompute.selected) "
+        "if recompute_modules is None else list(recompute_modules)",
         "what those recompute",
         read=as_texts,
     ),
     of_key(
         "recompute_layers_per_stage",
         f"{keys.SCRIPT}.recompute_layers_per_stage",
-        lambda _, s: _some(s.recompute_layers_per_stage),
+        "list(recompute_layers_per_stage) if any(recompute_layers_per_stage) else None",
         "of those, how many run under activation checkpointing",
         read=as_counts,
     ),

@@ -22,7 +22,6 @@ from planner.formats.decision import (
     of_key,
     several,
     stated,
-    unless,
 )
 from planner.formats.format import ALL, DECISIONS, Located, ParsedConfig, PerChunk
 from planner.formats.megatron.model import (
@@ -58,6 +57,7 @@ from planner.formats.megatron.options import (
     mtp_in,
     names,
     number,
+    options,
     per_stage,
     row,
     uniform_block,
@@ -69,10 +69,9 @@ from planner.formats.megatron.states import (
     CHECKPOINTS,
     REFUSALS,
     STATES,
-    exchanges_beside_batches,
     of_runtime,
 )
-from planner.formats.settings import Refused, Settings, flag, given
+from planner.formats.settings import Settings, flag, given
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import PLACEMENT_NAMES, Strategy
@@ -132,28 +131,12 @@ def selected_modules(context: Context, strategy: Strategy) -> tuple[str, ...]:
     return context.traits.recompute.selected if named is None else named
 
 
-def _to_policies(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    selective, full, offloaded = strategy.policy_counts
-    granularity = "--recompute-granularity"
-    if any(full):
-        how = f"layers recomputed in full, per stage: {', '.join(map(str, full))}"
-        method, units = "uniform", "layers per recomputed unit"
-        block: int | None = 1
-        if full != strategy.layers_per_stage:
-            method, units = "block", "of every model chunk, as many layers"
-            block = uniform_block(chunk_layers(strategy.layers_per_stage, strategy.vpp), full)
-        yield from alike({granularity: "full", "--recompute-method": method}, how)
-        yield from alike({"--recompute-num-layers": block}, units)
-    elif any(selective):
-        modules = {"--recompute-modules": selected_modules(context, strategy)}
-        yield from alike(
-            {granularity: "selective", **modules},
-            "the cheap, large activations are recomputed in backward",
-        )
-    yield from alike(
-        {"--cpu-offloading-num-layers": offloaded[0] or None},
-        "layers whose saved activations go to the host",
-    )
+def _unit(_: Context, strategy: Strategy) -> int | None:
+    """Layers of a recomputed unit, or of every model chunk the first ones that are recomputed."""
+    full = strategy.recompute_layers_per_stage
+    if not any(full) or full == strategy.layers_per_stage:
+        return 1 if any(full) else None
+    return uniform_block(chunk_layers(strategy.layers_per_stage, strategy.vpp), full)
 
 
 def _of_policies(settings: Settings) -> Decided:
@@ -188,87 +171,64 @@ def _policies(settings: Settings, chunks: Sequence[int], layers: tuple[int, ...]
         yield "offloaded_layers_per_stage", "--cpu-offloading-num-layers", counts
 
 
-def _no_policies(context: Context, strategy: Strategy) -> Refused:
-    layers, (selective, full, offloaded) = strategy.layers_per_stage, strategy.policy_counts
-    has_selective, has_full, has_offloaded = map(any, strategy.policy_counts)
-    modules = selected_modules(context, strategy)
-    chunks = chunk_layers(layers, strategy.vpp)
-    no_block = has_full and full != layers and uniform_block(chunks, full) is None
-    exchanges = exchanges_beside_batches(context, strategy)
-    of_full = f"recompute_layers_per_stage: {list(full)}"
-    of_part = f"selective_layers_per_stage: {list(selective)} of {list(layers)}"
-    offload, forbids = "offloaded_layers_per_stage", "overlapped expert exchange, which forbids it"
-    one_number = "--recompute-num-layers is one number for every chunk"
-    return {
-        "recomputation: some layers in full, others selectively; one policy holds everywhere": (
-            has_selective and has_full
-        ),
-        f"{of_part}; selective recomputation takes all layers": (
-            has_selective and selective != layers and not has_full
-        ),
-        f"{of_full}; {one_number}, and chunks hold {list(chunks)}": no_block and not has_selective,
-        "recompute_modules: none; selective recomputation needs at least one": (
-            has_selective and not modules
-        ),
-        f"{offload}: beside recomputation; Megatron-LM does one or the other": (
-            has_offloaded and (has_selective or has_full)
-        ),
-        f"{offload}: with pipeline stages; only without": has_offloaded and strategy.pp > 1,
-        f"{offload}: all {sum(offloaded)} layers; one must stay": (
-            has_offloaded and offloaded == layers
-        ),
-        f"recompute_layers_per_stage: beside {forbids}": exchanges and has_full,
-        f"recompute_modules: moe, beside {forbids}": (
-            exchanges and has_selective and "moe" in modules
-        ),
-    }
+def _no_policies(context: Context, strategy: Strategy) -> Iterator[str]:
+    full = strategy.recompute_layers_per_stage
+    chunks = chunk_layers(strategy.layers_per_stage, strategy.vpp)
+    is_uneven = any(full) and full != strategy.layers_per_stage
+    return REFUSALS["policies"](
+        context,
+        strategy,
+        modules=selected_modules(context, strategy),
+        chunks=chunks,
+        no_block=is_uneven and uniform_block(chunks, full) is None,
+    )
 
 
+_IN_FULL = "layers recomputed in full, per stage: {recompute_layers_per_stage}"
+_CHEAP = "the cheap, large activations are recomputed in backward"
 # Decisions: what a repair of a file changes.
 ROWS: Table = (
-    of_key("tp", TP, lambda _, s: s.tp, "every layer is split over {s.tp} ranks"),
+    of_key("tp", TP, "tp", "every layer is split over {tp} ranks"),
     of_key(
         "sequence_parallel",
         SP,
-        lambda _, s: s.sequence_parallel or None,
+        "sequence_parallel or None",
         "norms and residuals are split over the tensor-parallel ranks too",
         follows=lambda settings: (whole(settings, TP) > 1 and flag(settings, SP)) or None,
-        cannot=unless(
-            lambda c, s: c.model.moe and s.tp > 1 and not s.sequence_parallel,
-            "sequence_parallel: off; a mixture with tensor parallelism needs it in training",
-        ),
+        cannot=REFUSALS["sequence_parallel"],
     ),
-    degree("cp", "--context-parallel-size", "every sequence is split over {s.cp} ranks"),
-    degree("ep", "--expert-model-parallel-size", "experts are shared out over {s.ep} ranks"),
+    degree("cp", "--context-parallel-size", "every sequence is split over {cp} ranks"),
+    degree("ep", "--expert-model-parallel-size", "experts are shared out over {ep} ranks"),
     row(
         "etp",
         ETP,
-        lambda _, s: alike(
-            {ETP: s.etp if s.etp != s.tp else None},
-            f"experts are {f'split {s.etp} ways' if s.etp > 1 else 'whole'}",
+        options(
+            {
+                ETP: (
+                    "etp if etp != tp else None",
+                    "experts are {'split ' + str(etp) + ' ways' if etp > 1 else 'whole'}",
+                )
+            }
         ),
         # As stated, and what holds: experts are split as other layers are where nothing is.
         several(
             stated("etp", ETP),
             derived(ETP, ETP, lambda settings: whole(settings, ETP, whole(settings, TP))),
         ),
-        unless(
-            lambda c, s: c.model.moe and c.model.moe.expert_bias and s.etp > 1,
-            "etp: {s.etp} with biases in experts, which are not split",
-        ),
+        REFUSALS["etp"],
     ),
     of_key(
         "placement",
         "--use-tp-pp-dp-mapping",
-        lambda _, s: s.placement != PLACEMENT_NAMES[0] or None,
+        f"placement != {PLACEMENT_NAMES[0]!r} or None",
         "neighbouring ranks hold pipeline stages, data-parallel ranks are further apart",
         read=lambda is_inner: PLACEMENT_NAMES[1] if is_inner else None,
     ),
     of_key(
         "pp",
         PP,
-        lambda _, s: s.pp,
-        "layers are split into {s.pp} pipeline stages",
+        "pp",
+        "layers are split into {pp} pipeline stages",
         of=several(
             stated("pp", PP),
             derived("schedule", PP, lambda each: SCHEDULE if whole(each, PP) > 1 else None),
@@ -279,21 +239,21 @@ ROWS: Table = (
     of_key(
         "mtp_layers",
         MTP,
-        lambda c, _: c.job.mtp_layers or None,
+        "job.mtp_layers or None",
         "layers that predict further tokens, on the last stage",
         follows=lambda settings: given(settings, MTP) if MTP in settings else 0,
     ),
     of_key(
         "micro_batch",
         "--micro-batch-size",
-        lambda _, s: s.micro_batch,
-        "{s.num_micro_batches} micro-batches per iteration and replica",
+        "micro_batch",
+        "{num_micro_batches} micro-batches per iteration and replica",
     ),
     of_key(
         "global_batch",
         BATCH,
-        lambda c, _: c.job.global_batch,
-        "shared out over {s.dp} data-parallel replicas",
+        "job.global_batch",
+        "shared out over {dp} data-parallel replicas",
         # Most of a training takes the last batch of a schedule.
         of=several(stated("global_batch", BATCH), derived("global_batch", STEPS, last_batch)),
         more=(STEPS,),
@@ -301,7 +261,7 @@ ROWS: Table = (
     of_key(
         "seq_len",
         "--seq-length",
-        lambda c, _: c.job.seq_len,
+        "job.seq_len",
         "tokens per sequence, as planned",
         of=several(stated("seq_len", "--encoder-seq-length"), stated("seq_len", "--seq-length")),
         more=("--encoder-seq-length",),
@@ -311,7 +271,44 @@ ROWS: Table = (
         "recompute_modules",
         "--recompute-granularity --recompute-modules --recompute-method --recompute-num-layers "
         "--recompute-activations --cpu-offloading-num-layers",
-        _to_policies,
+        options(
+            {
+                "--recompute-granularity": (
+                    (
+                        "'full' if any(recompute_layers_per_stage) "
+                        "else 'selective' if any(selective_layers_per_stage) else None"
+                    ),
+                    {"full": _IN_FULL, "selective": _CHEAP},
+                ),
+                "--recompute-method": (
+                    (
+                        "None if not any(recompute_layers_per_stage) else 'uniform' "
+                        "if recompute_layers_per_stage == layers_per_stage else 'block'"
+                    ),
+                    _IN_FULL,
+                ),
+                "--recompute-num-layers": (
+                    _unit,
+                    (
+                        "{'layers per recomputed unit' if recompute_layers_per_stage == "
+                        "layers_per_stage else 'of every model chunk, as many layers'}"
+                    ),
+                ),
+                "--recompute-modules": (
+                    lambda context, strategy: (
+                        selected_modules(context, strategy)
+                        if any(strategy.selective_layers_per_stage)
+                        and not any(strategy.recompute_layers_per_stage)
+                        else None
+                    ),
+                    _CHEAP,
+                ),
+                "--cpu-offloading-num-layers": (
+                    "sum(offloaded_layers_per_stage) or None",
+                    "layers whose saved activations go to the host",
+                ),
+            }
+        ),
         _of_policies,
         _no_policies,
     ),

@@ -12,12 +12,22 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 
-from planner.cost.context import Context
 from planner.documents.schema import Schema, load_schema
-from planner.formats.decision import Cannot, Decided, KeyMapping, KeyValue, Of, To, nothing, of_key
+from planner.formats.decision import (
+    Cannot,
+    Decided,
+    KeyMapping,
+    KeyValue,
+    Of,
+    To,
+    Value,
+    Why,
+    nothing,
+    of_key,
+    says,
+)
 from planner.formats.format import Located
 from planner.formats.settings import Settings, flag, given
-from planner.spec.strategy import Strategy
 
 VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
@@ -390,6 +400,14 @@ def choices(values: Choices) -> Iterator[KeyValue]:
         yield KeyValue(key=option, value=own, why=why)
 
 
+def options(values: Mapping[str, tuple[Value, Why]]) -> To:
+    """Options by expressions for their values, and why."""
+    to = says(values)
+    return lambda context, strategy: choices(
+        {line.key: (line.value, line.why) for line in to(context, strategy)}
+    )
+
+
 def alike(values: Mapping[str, object], why: str = "") -> Iterator[KeyValue]:
     """Options with their values, all for one reason."""
     return choices({option: (value, why) for option, value in values.items()})
@@ -423,12 +441,7 @@ def row(
 
 def degree(name: str, option: str, why: str, cannot: Cannot = nothing) -> KeyMapping:
     """A number of the strategy that an option states, where it is above 1."""
-
-    def value(_: Context, strategy: Strategy) -> object:
-        number = getattr(strategy, name)
-        return number if number > 1 else None
-
-    return of_key(name, option, value, why, cannot=cannot)
+    return of_key(name, option, f"{name} if {name} > 1 else None", why, cannot=cannot)
 
 
 def with_open(own: KeyMapping) -> KeyMapping:

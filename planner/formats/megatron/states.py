@@ -9,7 +9,6 @@ from planner.cost.context import Context
 from planner.formats.decision import (
     Decided,
     KeyMapping,
-    KeyValue,
     Of,
     Table,
     derived,
@@ -17,16 +16,14 @@ from planner.formats.decision import (
     several,
     stated,
     switched,
-    unless,
 )
 from planner.formats.megatron.options import (
     ETP,
     TP,
-    Choices,
     alike,
-    choices,
     degree,
     names,
+    options,
     row,
     whole,
     word,
@@ -58,9 +55,6 @@ OPTIMIZERS: Mapping[str, Mapping[str, object]] = {
     "muon": {"--optimizer": "muon"},
 }
 REFUSALS = refusals(__package__)
-# Optimizers that share out whole tensors under --use-distributed-optimizer.
-LAYER_WISE = ("lion", "muon")
-OFFLOADS = ("none", "optimizer:host")
 AWARE = "--use-precision-aware-optimizer"
 MOMENTS = ("--exp-avg-dtype", "--exp-avg-sq-dtype")
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
@@ -96,30 +90,6 @@ def _of_optimizer(settings: Settings) -> Decided:
     yield "optimizer", "--optimizer", "muon" if name == "dist_muon" else name
 
 
-def _to_sharding(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    stage = strategy.zero_stage
-    sharded = (
-        "nothing",
-        "optimizer states (ZeRO 1)",
-        "optimizer states and gradients (ZeRO 2)",
-        "optimizer states, gradients and weights (ZeRO 3)",
-    )
-    yield from alike(
-        {"--use-distributed-optimizer": stage > 0},
-        f"sharded over the data-parallel ranks: {sharded[stage]}",
-    )
-    if stage > 1:
-        kind = f"ZeRO {stage} is Megatron-FSDP"
-        meta = "no rank holds the whole model, not even at the start"
-        options: Choices = {
-            "--use-megatron-fsdp": (True, kind),
-            SHARDING: (list(FSDP_STAGES)[stage], kind),
-            "--ckpt-format": (DTENSOR, "the checkpoints Megatron-FSDP has"),
-            "--init-model-with-meta-device": (stage == 3, meta),
-        }
-        yield from choices(options)
-
-
 def _of_sharding(settings: Settings) -> Decided:
     if flag(settings, "--use-megatron-fsdp"):
         yield "zero_stage", SHARDING, FSDP_STAGES[word(settings, SHARDING)]
@@ -128,17 +98,6 @@ def _of_sharding(settings: Settings) -> Decided:
         yield "zero_stage", "--use-torch-fsdp2", 3 if reshards else 2
     elif flag(settings, "--use-distributed-optimizer"):
         yield "zero_stage", "--use-distributed-optimizer", 1
-
-
-def _to_weight_shards(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    states = context.traits.states
-    cut = {
-        WEIGHT_SHARDS: (strategy.tp, states.weight_shards),
-        EXPERT_SHARDS: (strategy.etp, states.expert_weight_shards),
-    }
-    for option, (split, further) in cut.items():
-        parts = split * int(further) if further > 1.0 else None
-        yield from alike({option: parts}, f"cut over {further:g} further ranks, gathered for use")
 
 
 def weight_shards(settings: Settings) -> Iterator[Setting]:
@@ -154,18 +113,9 @@ def weight_shards(settings: Settings) -> Iterator[Setting]:
     return ((trait, float(further)) for trait, further in cut.items() if further > 1)
 
 
-def _to_offload(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    if strategy.offload == "none":
-        return
-    percent, is_adam = strategy.offload_percent, context.traits.optimizer.name == "adam"
-    own = {"--optimizer-cpu-offload": True, "--optimizer-offload-fraction": percent / 100}
-    yield from alike(own, f"{percent} % of the optimizer's states live on the host")
-    yield from alike({AWARE: is_adam}, "Megatron offloads the optimizer only together with it")
-
-
 def _of_offload(settings: Settings) -> Decided:
     if flag(settings, "--optimizer-cpu-offload"):
-        yield "offload", "--optimizer-cpu-offload", OFFLOADS[1]
+        yield "offload", "--optimizer-cpu-offload", "optimizer:host"
         key = "--optimizer-offload-fraction"
         share = as_number(given(settings, key))
         if share is None:
@@ -198,6 +148,7 @@ CHECKPOINTS = KeyMapping(
     # Which other checkpoints a file asks for, known or not, is none of the planner's.
     of=stated("--ckpt-format", "--ckpt-format", lambda given: given if given == DTENSOR else None),
 )
+_ON_HOST = "{offload_percent} % of the optimizer's states live on the host"
 STATES: Table = (
     row(
         "optimizer",
@@ -213,47 +164,77 @@ STATES: Table = (
         "zero_stage",
         "--use-distributed-optimizer --use-megatron-fsdp --data-parallel-sharding-strategy "
         "--init-model-with-meta-device --use-torch-fsdp2",
-        _to_sharding,
-        _of_sharding,
-        unless(
-            lambda _, s: s.zero_stage > 1 and s.pp > 1,
-            "zero_stage: {s.zero_stage} with pp {s.pp}; Megatron-FSDP has no stages",
+        options(
+            {
+                "--use-distributed-optimizer": (
+                    "zero_stage > 0",
+                    (
+                        "sharded over the data-parallel ranks: optimizer states"
+                        "{', gradients and weights' if zero_stage == 3 else ' and gradients' "
+                        "if zero_stage == 2 else ''} (ZeRO {zero_stage})"
+                    ),
+                ),
+                "--use-megatron-fsdp": ("zero_stage > 1", "ZeRO {zero_stage} is Megatron-FSDP"),
+                SHARDING: (
+                    lambda _, s: [*FSDP_STAGES][s.zero_stage] if s.zero_stage > 1 else None,
+                    "ZeRO {zero_stage} is Megatron-FSDP",
+                ),
+                "--ckpt-format": (
+                    f"{DTENSOR!r} if zero_stage > 1 else None",
+                    "the checkpoints Megatron-FSDP has",
+                ),
+                "--init-model-with-meta-device": (
+                    "zero_stage == 3",
+                    "no rank holds the whole model, not even at the start",
+                ),
+            }
         ),
+        _of_sharding,
+        REFUSALS["sharding"],
     ),
     CHECKPOINTS,
     degree(
         "dp_replicate",
         "--num-distributed-optimizer-instances",
-        "the sharding group is replicated {s.dp_replicate} times",
-        unless(
-            lambda c, s: s.dp_replicate > 1 and c.traits.optimizer.name in LAYER_WISE,
-            "dp_replicate: {s.dp_replicate} with optimizer {c.traits.optimizer.name}; "
-            "it has no instances",
-        ),
+        "the sharding group is replicated {dp_replicate} times",
+        REFUSALS["instances"],
     ),
     # Which traits they are is no decision; of a plan with another tp the options differ.
     row(
         "_weight_shards",
         f"{WEIGHT_SHARDS} {EXPERT_SHARDS}",
-        _to_weight_shards,
+        options(
+            {
+                option: (
+                    f"{split} * whole(traits.states.{cut}) if traits.states.{cut} > 1 else None",
+                    f"cut over {{traits.states.{cut}:g}} further ranks, gathered for use",
+                )
+                for option, split, cut in (
+                    (WEIGHT_SHARDS, "tp", "weight_shards"),
+                    (EXPERT_SHARDS, "etp", "expert_weight_shards"),
+                )
+            }
+        ),
         derived("_weight_shards", WEIGHT_SHARDS, lambda each: tuple(weight_shards(each))),
     ),
     row(
         "offload offload_percent",
         "--optimizer-cpu-offload --optimizer-offload-fraction --use-precision-aware-optimizer",
-        _to_offload,
-        _of_offload,
-        several(
-            unless(
-                lambda _, s: s.offload not in OFFLOADS,
-                "offload: {s.offload}; allowed are " + ", ".join(OFFLOADS),
-            ),
-            unless(
-                lambda c, s: s.offload != "none" and not c.traits.optimizer.name.startswith("adam"),
-                "offload: {s.offload} with optimizer {c.traits.optimizer.name}; "
-                "only adam can be offloaded",
-            ),
+        options(
+            {
+                "--optimizer-cpu-offload": ("offload != 'none'", _ON_HOST),
+                "--optimizer-offload-fraction": (
+                    lambda _, s: s.offload_percent / 100 if s.offload != "none" else None,
+                    _ON_HOST,
+                ),
+                AWARE: (
+                    "offload != 'none' and traits.optimizer.name == 'adam'",
+                    "Megatron offloads the optimizer only together with it",
+                ),
+            }
         ),
+        _of_offload,
+        REFUSALS["offload"],
     ),
     row(
         "precision",

@@ -254,9 +254,10 @@ def default_counts(
     return wanted
 
 
-def splits_backward(schedule: str) -> bool:
-    """Return True if torch runs a schedule only without compiled blocks."""
-    return schedule.startswith(("zb", "dualpipe"))
+def schedule_of(strategy: Strategy) -> str:
+    """Torch's name of a plan's schedule."""
+    is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
+    return SCHEDULE_NAMES["interleaved" if is_interleaved else strategy.schedule]
 
 
 class Degree:

@@ -8,7 +8,6 @@ from planner.formats.decision import (
     Cannot,
     Decided,
     KeyMapping,
-    KeyValue,
     Table,
     decided_in,
     derived,
@@ -18,8 +17,6 @@ from planner.formats.decision import (
     says,
     several,
     stated,
-    told,
-    unless,
 )
 from planner.formats.format import ALL, DECISIONS, Located
 from planner.formats.settings import Settings, decided, flag, given, whole, word
@@ -31,11 +28,11 @@ from planner.formats.torchtitan.keys import (
     config_of,
     filled,
 )
-from planner.spec.strategy import PLACEMENT_NAMES, V_SHAPED, Strategy
+from planner.spec.strategy import V_SHAPED, Strategy
 
 _REFUSALS = refusals(__package__)
 unlike_software = _REFUSALS["software"]
-OFFLOADS = ("none", "optimizer+parameters:host")
+OFFLOADED = "optimizer+parameters:host"
 IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
 PROFILES = ("current", "eager")  # of the release: compiled and not
 POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers_per_stage"}
@@ -50,22 +47,7 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMap
         is_stated = degree > 1 or (degree == 1 and settings[key].line)
         return degree if is_stated else None
 
-    return of_key(
-        name, key, lambda _, s: getattr(s, name), why, follows=read, cannot=cannot, more=more
-    )
-
-
-def _batch_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    number, why = strategy.num_micro_batches, "sequences per micro-batch"
-    local, total = strategy.micro_batch, strategy.dp * strategy.micro_batch * number
-    if strategy.pp > 1:
-        local, why = local * number, f"{number} micro-batches for the pipeline"
-    yield KeyValue(key=option.LOCAL_BATCH, value=local, why=why)
-    yield KeyValue(
-        key=option.GLOBAL_BATCH,
-        value=total,
-        why="sequences per iteration",
-    )
+    return of_key(name, key, name, why, follows=read, cannot=cannot, more=more)
 
 
 def _of_batch(settings: Settings) -> Decided:
@@ -110,25 +92,6 @@ def _of_precision(settings: Settings) -> Decided:
         yield "precision", key, precision
 
 
-def _software_lines(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    is_on = context.traits.profile == "current"
-    profile = f"profile {context.traits.profile}"
-    is_ring = context.traits.overlap.tensor_parallel_overlap == "ring"
-    is_split = option.splits_backward(strategy.schedule)
-    beside = "products in chunks beside the transfers of tensor parallelism"
-    backend = "torch 2.13 cannot shard what the default backend makes"
-    parts = ["model", "loss"] if is_on else None
-    lines: dict[str, tuple[object, str, bool]] = {
-        "compile.enable": (is_on, profile, not is_split),
-        "compile.components": (parts, f"{profile}: blocks and loss", True),
-        option.ASYNC_TP: (is_on and is_ring and strategy.tp > 1, beside, not is_split),
-        option.SPMD_BACKEND: ("partial_dtensor", backend, True),
-    }
-    for key, (value, why, is_assumed) in lines.items():
-        if value is not None:
-            yield KeyValue(key=key, value=value, why=why, is_assumed=is_assumed)
-
-
 def policy_of(strategy: Strategy) -> str:
     """The one policy of all layers; empty where layers differ."""
     for name, counts in POLICIES.items():
@@ -154,28 +117,6 @@ def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> 
     if context.traits.profile in PROFILES and repeated != ("every_second_matmul",):
         names = ", ".join(repeated) or "nothing"
         yield f"recomputation of {names}: its selective policy repeats every_second_matmul"
-
-
-def _pipeline_lines(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    why = "the plan's time holds without them; refused with pipelining and most expert parallelism"
-    is_free = strategy.pp == 1 and strategy.ep == 1
-    yield KeyValue(
-        key=option.CUDA_GRAPHS,
-        value=True,
-        why=why,
-        is_assumed=is_free,
-    )
-    if strategy.pp > 1:
-        layers = ", ".join(map(str, strategy.layers_per_stage))
-        is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
-        schedule = option.SCHEDULE_NAMES["interleaved" if is_interleaved else strategy.schedule]
-        yield from told(
-            {
-                option.SCHEDULE: (schedule, f"schedule {strategy.schedule}"),
-                option.MICRO_BATCH: (strategy.micro_batch, "sequences per micro-batch"),
-                option.PARTS: (option.parts_of(strategy), f"layers per stage: {layers}"),
-            }
-        )
 
 
 def _of_pipeline(settings: Settings) -> Decided:
@@ -210,33 +151,42 @@ def _of_pipeline(settings: Settings) -> Decided:
     yield "layers_per_stage", key, tuple(sum(counts[rank::pp]) for rank in range(pp))
 
 
+# Schedules that torch runs only without compiled blocks.
+_SPLITS_BACKWARD = "(schedule in ('zb-interleaved', 'zb-v', 'dualpipe-v'))"
 # In the order of the lines: the policy's word ends torchtitan's own options.
 TABLE: Table = (
     KeyMapping(
         names=("micro_batch", "num_micro_batches", "global_batch"),
         keys=(option.LOCAL_BATCH, option.GLOBAL_BATCH, option.MICRO_BATCH),
-        to=_batch_lines,
+        to=says(
+            {
+                option.LOCAL_BATCH: (
+                    "micro_batch * (num_micro_batches if pp > 1 else 1)",
+                    (
+                        "{'sequences per micro-batch' if pp == 1 "
+                        "else str(num_micro_batches) + ' micro-batches for the pipeline'}"
+                    ),
+                ),
+                option.GLOBAL_BATCH: (
+                    "dp * micro_batch * num_micro_batches",
+                    "sequences per iteration",
+                ),
+            }
+        ),
         of=_of_batch,
     ),
-    of_key("seq_len", "training.seq_len", lambda c, _: c.job.seq_len, "tokens per sequence"),
+    of_key("seq_len", "training.seq_len", "job.seq_len", "tokens per sequence"),
     _degree(
         "tp",
         "tensor parallelism",
-        unless(
-            lambda c, s: (c.model.num_heads if c.model.mla else c.model.num_kv_heads) % s.tp,
-            "tp {s.tp}: torchtitan splits key and value heads whole, and does not divide them",
-        ),
+        _REFUSALS["heads"],
     ),
     _degree("pp", "pipeline stages"),
     _degree("cp", "context parallelism"),
     _degree(
         "ep",
         "expert parallelism, over the ranks of tp, cp and the shards",
-        unless(
-            lambda _, s: s.etp != (1 if s.ep > 1 else s.tp),
-            "etp {s.etp} with ep {s.ep} and tp {s.tp}: torchtitan's experts are whole under expert "
-            "parallelism, else split as other layers are",
-        ),
+        _REFUSALS["experts"],
         option.CUDA_GRAPHS,
     ),
     KeyMapping(
@@ -255,16 +205,19 @@ TABLE: Table = (
         names=("dp", "num_gpus"),
         keys=(option.SHARD,),
         to=says(
-            option.SHARD,
-            lambda _, s: s.dp // s.dp_replicate,
-            "states are sharded over them, and over context parallelism",
+            {
+                option.SHARD: (
+                    "dp // dp_replicate",
+                    "states are sharded over them, and over context parallelism",
+                )
+            }
         ),
         of=_of_shards,
     ),
     of_key(
         "sequence_parallel",
         option.SEQUENCE_PARALLEL,
-        lambda _, s: s.sequence_parallel if s.tp > 1 else None,
+        "sequence_parallel if tp > 1 else None",
         "norms split over tensor parallelism",
         follows=lambda found: (
             flag(found, option.SEQUENCE_PARALLEL) and option.degree(found, "tp") > 1
@@ -273,53 +226,38 @@ TABLE: Table = (
     of_key(
         "zero_stage",
         option.RESHARD,
-        lambda _, s: "always" if s.zero_stage == 3 else "never",
-        "ZeRO stage {s.zero_stage}",
+        "'always' if zero_stage == 3 else 'never'",
+        "ZeRO stage {zero_stage}",
         follows=_stage,
-        cannot=unless(
-            lambda _, s: s.zero_stage not in (2, 3),
-            "ZeRO stage {s.zero_stage}: torchtitan shards gradients (2) and weights (3)",
-        ),
+        cannot=_REFUSALS["stage"],
     ),
     of_key(
         "offload",
         option.OFFLOAD,
-        lambda _, s: s.offload != "none",
-        "offload: {s.offload}",
-        of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADS[1] if is_on else None),
-        cannot=several(
-            unless(
-                lambda _, s: s.offload not in OFFLOADS,
-                "offload {s.offload}: torchtitan offloads all states to the host, or none",
-            ),
-            unless(
-                lambda _, s: s.offload == OFFLOADS[1] and s.offload_percent != 100,
-                "offload of {s.offload_percent} %: torchtitan offloads all states",
-            ),
-        ),
+        "offload != 'none'",
+        "offload: {offload}",
+        of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADED if is_on else None),
+        cannot=_REFUSALS["offload"],
     ),
     of_key(
         "precision",
         option.PRECISION,
-        lambda *_: "bfloat16",
-        "precision {c.job.precision}",
+        "'bfloat16'",
+        "precision {job.precision}",
         of=_of_precision,
     ),
     of_key(
         "optimizer",
         "optimizer.implementation",
         lambda c, _: IMPLEMENTATIONS[c.traits.optimizer.name],
-        "optimizer {c.traits.optimizer.name}",
+        "optimizer {traits.optimizer.name}",
         read=lambda given: next((n for n, own in IMPLEMENTATIONS.items() if own == given), "adam"),
         cannot=unlike_software,
     ),
     KeyMapping(
         names=("placement",),
         keys=(),
-        cannot=unless(
-            lambda _, s: s.placement != PLACEMENT_NAMES[0],
-            "placement {s.placement}: torchtitan's mesh is " + PLACEMENT_NAMES[0],
-        ),
+        cannot=_REFUSALS["placement"],
     ),
     KeyMapping(
         names=("schedule", "vpp", "layers_per_stage"),
@@ -327,14 +265,78 @@ TABLE: Table = (
             *(option.SCHEDULE, option.SCHEDULE_CSV, option.MICRO_BATCH, option.PARTS),
             *(option.LAYERS, option.FIRST_LESS, option.LAST_LESS, option.CUDA_GRAPHS),
         ),
-        to=_pipeline_lines,
+        to=several(
+            says(
+                {
+                    option.CUDA_GRAPHS: (
+                        "True",
+                        (
+                            "the plan's time holds without them; refused with pipelining and most "
+                            "expert parallelism"
+                        ),
+                    )
+                },
+                assumed="pp == 1 and ep == 1",
+            ),
+            says(
+                {
+                    option.SCHEDULE: (
+                        lambda _, s: option.schedule_of(s) if s.pp > 1 else None,
+                        "schedule {schedule}",
+                    ),
+                    option.MICRO_BATCH: (
+                        "micro_batch if pp > 1 else None",
+                        "sequences per micro-batch",
+                    ),
+                    option.PARTS: (
+                        lambda _, s: option.parts_of(s) if s.pp > 1 else None,
+                        "layers per stage: {layers_per_stage}",
+                    ),
+                }
+            ),
+        ),
         of=_of_pipeline,
         cannot=_REFUSALS["pipeline"],
     ),
     KeyMapping(
         names=("profile",),
         keys=("compile.enable", "compile.components", option.ASYNC_TP, option.SPMD_BACKEND),
-        to=_software_lines,
+        to=several(
+            says(
+                {"compile.enable": ("traits.profile == 'current'", "profile {traits.profile}")},
+                assumed=f"not {_SPLITS_BACKWARD}",
+            ),
+            says(
+                {
+                    "compile.components": (
+                        "('model', 'loss') if traits.profile == 'current' else None",
+                        "profile {traits.profile}: blocks and loss",
+                    )
+                },
+                assumed="True",
+            ),
+            says(
+                {
+                    option.ASYNC_TP: (
+                        (
+                            "traits.profile == 'current' and tp > 1 "
+                            "and traits.overlap.tensor_parallel_overlap == 'ring'"
+                        ),
+                        "products in chunks beside the transfers of tensor parallelism",
+                    )
+                },
+                assumed=f"not {_SPLITS_BACKWARD}",
+            ),
+            says(
+                {
+                    option.SPMD_BACKEND: (
+                        "'partial_dtensor'",
+                        "torch 2.13 cannot shard what the default backend makes",
+                    )
+                },
+                assumed="True",
+            ),
+        ),
         of=derived(
             "profile",
             "compile.enable",
@@ -344,7 +346,7 @@ TABLE: Table = (
     KeyMapping(
         names=tuple(POLICIES.values()),
         keys=(POLICY,),
-        to=says(POLICY, lambda _, s: policy_of(s), "activations of every layer: {s.recompute}"),
+        to=says({POLICY: (lambda _, s: policy_of(s), "activations of every layer: {recompute}")}),
         of=_of_policy,
         cannot=several(
             _REFUSALS["policy"],

@@ -15,7 +15,6 @@ from planner.formats.accelerate.rows import (
     no_fsdp,
     no_profile,
     no_replicas,
-    recomputes_all,
     stage_row,
     steps_row,
     wrap_row,
@@ -25,7 +24,6 @@ from planner.formats.decision import (
     UNCHANGED,
     Decided,
     KeyMapping,
-    KeyValue,
     Table,
     derived,
     of_key,
@@ -33,7 +31,6 @@ from planner.formats.decision import (
     several,
     stated,
     switched,
-    told,
     unless,
     wrong_precision,
 )
@@ -109,18 +106,6 @@ def _precision(settings: Settings) -> Decided:
         yield "precision", key, name
 
 
-def _to_optimizer(context: Context, _: Strategy) -> Iterator[KeyValue]:
-    # No new file is written for others; a front end's own file keeps what it says.
-    name = context.traits.optimizer.name
-    optim, arguments = OPTIMIZERS.get(name, (None, None))
-    return told(
-        {
-            keys.OPTIM: (optim, f"optimizer {name}"),
-            keys.ARGUMENTS: (arguments, "the rest of the optimizer"),
-        }
-    )
-
-
 def _optimizer(settings: Settings) -> str | None:
     """The engine's own optimizer where DeepSpeed's part has one, else ``optim``."""
     if kind := word(settings, keys.ENGINES_OPTIMIZER):
@@ -152,8 +137,8 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
     return of_key(
         name,
         key,
-        lambda _, s: recomputes_all(s),
-        "recomputation: {s.recompute}",
+        "recompute == 'full'",
+        "recomputation: {recompute}",
         of=several(*read),
         more=others,
     )
@@ -180,7 +165,6 @@ def _of_stage(settings: Settings) -> Decided:
         yield "zero_stage", keys.DEEPSPEED, None
 
 
-GROUPED = "group_by_length"
 _FILLED = "Trainer fills it in from its own arguments"
 
 
@@ -189,8 +173,8 @@ COMMON: Table = (
     of_key(
         "micro_batch",
         keys.BATCH,
-        lambda _, s: s.micro_batch,
-        "{s.micro_batch} sequence(s) per micro-batch",
+        "micro_batch",
+        "{micro_batch} sequence(s) per micro-batch",
         follows=lambda settings: whole(settings, keys.BATCH, 8),
         cannot=lambda context, _: problems(context),
     ),
@@ -198,14 +182,15 @@ COMMON: Table = (
     KeyMapping(
         names=("precision",),
         keys=("bf16", "fp16", _TF32),
-        to=several(
-            says("bf16", lambda c, _: c.job.precision == "bf16", "products in {c.job.precision}"),
-            says("fp16", lambda c, _: c.job.precision == "fp16", "products in {c.job.precision}"),
-            says(
-                _TF32,
-                lambda c, _: {"tf32": True, "fp32": False}.get(c.job.precision),
-                {True: "products on TF32 units", False: "no TF32"},
-            ),
+        to=says(
+            {
+                "bf16": ("job.precision == 'bf16'", "products in {job.precision}"),
+                "fp16": ("job.precision == 'fp16'", "products in {job.precision}"),
+                _TF32: (
+                    "job.precision == 'tf32' if job.precision in ('tf32', 'fp32') else None",
+                    {True: "products on TF32 units", False: "no TF32"},
+                ),
+            }
         ),
         of=_precision,
         off={_TF32: UNCHANGED},
@@ -213,20 +198,32 @@ COMMON: Table = (
     KeyMapping(
         names=("optimizer",),
         keys=(keys.OPTIM, keys.ARGUMENTS),
-        to=_to_optimizer,
+        # No new file is written for others; a front end's own file keeps what it says.
+        to=says(
+            {
+                keys.OPTIM: (
+                    lambda c, _: OPTIMIZERS.get(c.traits.optimizer.name, (None,))[0],
+                    "optimizer {traits.optimizer.name}",
+                ),
+                keys.ARGUMENTS: (
+                    "'momentum=0.9' if traits.optimizer.name == 'sgd-momentum' else None",
+                    "the rest of the optimizer",
+                ),
+            }
+        ),
         of=derived("optimizer", keys.OPTIM, _optimizer),
     ),
     of_key(
         "",
         keys.SAMPLING,
-        lambda c, _: GROUPED if c.job.documents and c.job.documents.batching == "grouped" else None,
+        "'group_by_length' if job.documents and job.documents.batching == 'grouped' else None",
         "micro-batches of documents of about one length, as the plan assumes",
         off=UNCHANGED,
     ),
     of_key(
         "",
         keys.LIGER,
-        lambda c, _: c.traits.kernels.loss == "liger" or None,
+        "traits.kernels.loss == 'liger' or None",
         "head and loss in one, as the plan assumes",
         off=UNCHANGED,
     ),
@@ -234,7 +231,7 @@ COMMON: Table = (
     of_key(
         "",
         keys.ON_PROCESSOR,
-        lambda c, _: c.cluster.accelerator.vendor == PROCESSOR or None,
+        f"cluster.accelerator.vendor == {PROCESSOR!r} or None",
         "the accelerators are processors",
         off=UNCHANGED,
     ),
@@ -261,9 +258,7 @@ FSDP = _section(
         "profile",
         keys.SYNC_EACH_BATCH,
         # transformers does not by itself
-        lambda c, s: (
-            (c.traits.states.reduces_every_micro_batch and s.num_micro_batches > 1) or None
-        ),
+        "traits.states.reduces_every_micro_batch and num_micro_batches > 1 or None",
         "gradients are reduced in every micro-batch, and not kept whole",
         of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
         off=UNCHANGED,
@@ -272,7 +267,7 @@ FSDP = _section(
     of_key(
         "_part",
         keys.FSDP,
-        lambda *_: True,
+        "True",
         "fsdp_config carries the plan",
         # The old options that FSDP2 and plans do not have, or else whether FSDP is on.
         follows=lambda found: (
@@ -283,18 +278,16 @@ FSDP = _section(
     of_key(
         "_version",
         keys.VERSION,
-        lambda *_: 2,
+        "2",
         "FSDP2 shards parameter by parameter",
         follows=lambda settings: whole(settings, keys.VERSION, 2),
     ),
-    of_key(
-        "zero_stage", keys.RESHARD, lambda _, s: s.zero_stage == 3, RESHARDING, follows=_reshards
-    ),
+    of_key("zero_stage", keys.RESHARD, "zero_stage == 3", RESHARDING, follows=_reshards),
     of_key(
         "offload",
         keys.OFFLOAD,
-        lambda _, s: s.offload != "none",
-        "offload {s.offload}",
+        "offload != 'none'",
+        "offload {offload}",
         follows=lambda found: (
             OFFLOADED
             if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
@@ -314,10 +307,7 @@ REPLICATED = _section(
         of=derived("zero_stage", keys.FSDP, lambda _: 0),
         cannot=several(
             no_replicas,
-            unless(
-                lambda _, s: s.tp > 1,
-                "tp {s.tp}: the arguments shard over every rank, or over none",
-            ),
+            unless({"tp {tp}: the arguments shard over every rank, or over none": "tp > 1"}),
         ),
     ),
     _checkpoints(keys.CHECKPOINTING),
@@ -329,7 +319,7 @@ DEEPSPEED = _section(
     "DEEPSPEED",
     _checkpoints(keys.CHECKPOINTING),
     *(
-        of_key("", f"deepspeed.{name}", lambda *_: "auto", _FILLED)
+        of_key("", f"deepspeed.{name}", "'auto'", _FILLED)
         for name in (
             "train_micro_batch_size_per_gpu",
             "gradient_accumulation_steps",
@@ -338,16 +328,13 @@ DEEPSPEED = _section(
             "fp16.enabled",
         )
     ),
-    beside("deepspeed.gradient_clipping", lambda *_: "auto", _FILLED),
+    beside("deepspeed.gradient_clipping", "'auto'", _FILLED),
     stage_row(
         keys.STAGE,
         _of_stage,
         several(
             no_deepspeed,
-            unless(
-                lambda _, s: "nvme" in s.offload,
-                "offload {s.offload}: the path is not the plan's to know",
-            ),
+            unless({"offload {offload}: the path is not the plan's to know": "'nvme' in offload"}),
         ),
     ),
     devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 0),

@@ -10,6 +10,7 @@ from planner.errors import ExpressError
 from planner.expr import names_in, parsed
 from planner.formats.decision import refusals
 from planner.formats.registry import format_of, load_format
+from planner.formats.settings import FUNCTIONS
 from planner.frameworks.settings import with_training
 from planner.spec.training import TARGETS, Training
 
@@ -65,7 +66,8 @@ def test_reasons_name_what_plans_have(
     for part in refusals(f"planner.formats.{name}").values():
         conditions, names = part.args
         trees = map(parsed, (*conditions.values(), *names.values()))
-        asked = {each: each for tree in trees for each in names_in(tree) if each != "any"}
+        asked = {each: each for tree in trees for each in names_in(tree) if each not in FUNCTIONS}
         texts = dict.fromkeys(conditions, "True")
-        said = list(part.func(asked | texts, names, context_of(), strategy_of()))
+        own = dict.fromkeys(("chunks", "modules", "no_block"), ())
+        said = list(part.func(asked | texts, names, context_of(), strategy_of(), **own))
         assert len(said) >= len(texts)
