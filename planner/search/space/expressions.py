@@ -136,7 +136,7 @@ class Condition:
         numbers = {} if context is None else {"global_batch": context.job.global_batch}
 
         def column(name: str) -> Array:
-            found = columns[name] if name in columns else numbers[name]
+            found = numbers[name] if name in numbers else columns[name]
             return np.asarray(found, dtype=np.float64)
 
         with np.errstate(all="ignore"):
