@@ -16,14 +16,7 @@ class NoteKind(StrEnum):
 
     default = "default"  # a value that nobody gave
     assumed = "assumed"  # the same, in a sentence of its own
-    given = "given"  # what narrows the answer
-    read_as = "read_as"  # a word or an amount that was spelled otherwise
-    left_out = "left_out"  # frameworks that cannot do what is asked
-    not_priced = "not_priced"  # options of a file that plans do not price
-    hint = "hint"  # another value that would do better
-    own_code = "own_code"  # what no file of the framework can say
-    tight = "tight"  # plans inside the margin of memory
-    margin = "margin"  # memory that a search leaves free
+    given = "given"  # what the question says, and how it is read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +30,7 @@ class Note:
     @property
     def is_assumed(self) -> bool:
         """True if the note is about a default, and nothing else."""
-        return self.kind in (NoteKind.default, NoteKind.assumed, NoteKind.margin)
+        return self.kind is not NoteKind.given
 
     def __str__(self) -> str:
         """Return the sentence."""

@@ -86,7 +86,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
     meant = normalised_machine(str(argument))
     if meant != argument:
         cluster = load_cluster(meant)
-        note = Note(kind=NoteKind.read_as, text=f"{argument} is read as {meant}", subject="cluster")
+        note = Note(kind=NoteKind.given, text=f"{argument} is read as {meant}", subject="cluster")
         return replace(cluster, assumptions=(*cluster.assumptions, note))
     if find_entry(str(argument), ("clusters",)):
         return _from_preset(str(argument), None)
@@ -304,7 +304,7 @@ def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]
         said += f", {rate[1]} Gb/s of every NIC"
     elif "network" in raw:
         rest["network"] = raw["network"]
-    note = Note(kind=NoteKind.read_as, text=f"the file is read as {said}", subject="cluster")
+    note = Note(kind=NoteKind.given, text=f"the file is read as {said}", subject="cluster")
     return {**rest, "node": node.name, "count": count, "overrides": overrides}, (note,)
 
 

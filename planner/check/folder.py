@@ -14,7 +14,7 @@ from planner.formats.registry import recognised
 from planner.formats.shell.launch import launcher_settings, processes, variables
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines
-from planner.query.from_file import Request, Software
+from planner.query.from_file import Request
 
 
 def check_folder(path: str, request: Request) -> list[FileResult]:
@@ -94,7 +94,13 @@ def _planned(source: SourceText, request: Request) -> Request:
     if layout is None:
         return request
     traits, job = layout.context.traits, layout.context.job
-    software = Software(framework=traits.name, profile=traits.profile, settings=traits.settings)
+    if request.profile is None and not request.settings:
+        request = replace(
+            request,
+            of_framework=traits.name,
+            profile=traits.profile,
+            settings=traits.settings,
+        )
     imbalance, documents = request.imbalance_fraction, job.documents
     return replace(
         request,
@@ -102,7 +108,6 @@ def _planned(source: SourceText, request: Request) -> Request:
         global_batch=request.global_batch or job.global_batch,
         imbalance_fraction=job.imbalance_fraction if imbalance is None else imbalance,
         documents=request.documents or (documents.text if documents else None),
-        software=request.software or software,
     )
 
 

@@ -119,14 +119,19 @@ def request_of(
 ) -> "Request":
     """What is asked of a file: options first, then the settings nearest to it."""
     from planner.check.settings import settings_for
-    from planner.query.from_file import AUTO, Request, read_assumed, read_software
+    from planner.query.from_file import AUTO, Request, read_assumed
 
-    project = settings_for(Path(name))
+    project, settings = settings_for(Path(name)), said.get("settings", ())
     cluster = said.get("cluster") or project.cluster
+    # A check that says nothing of models, clusters or traits loads no catalog.
     if "host_memory" in said:
         from planner.query.resolve import place_of
 
         cluster = place_of(cluster, said["host_memory"])
+    if settings:
+        from planner.query.traits import read_settings
+
+        settings = read_settings(settings)
     return Request(
         model=said.get("model") or project.model,
         cluster=cluster,
@@ -136,7 +141,8 @@ def request_of(
         global_batch=said.get("global_batch") or project.global_batch,
         imbalance_fraction=said["imbalance"] / 100 if "imbalance" in said else None,
         documents=said.get("documents"),
-        software=read_software(said.get("profile"), said.get("settings")),
+        profile=said.get("profile"),
+        settings=settings,
         assumed=read_assumed(said.get("assume", ())),
         fail_on=fail_on or project.fail_on or "error",
         ignore=project.ignore,

@@ -134,9 +134,7 @@ def export(
         check_writable(out, force=force, option=OPTION)
     if not is_page:
         of_page = {"--top": top, "--no-search": not search, "--emit": emit, "--launcher": launcher}
-        options.refuse_all(
-            (name for name, given in of_page.items() if given), "belongs to --to html"
-        )
+        options.refuse_all(of_page, "belongs to --to html")
     target = read_target(emit, launcher) if emit else None
     if is_page and query.cluster and query.get("pareto") is None:
         query = query.with_(pareto="time,gpus")

@@ -3,7 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -317,13 +317,17 @@ def _program(
 def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:
     """Raise InputError with every option that is of none of the groups."""
     taken = {each.name for each in options_of(groups)}
-    flags = (OPTIONS[name].flag for name in query.given if name not in taken)
-    refuse_all(flags, f"not taken here: {why}")
+    others = {OPTIONS[name].flag: True for name in query.given if name not in taken}
+    refuse_all(others, f"not taken here: {why}")
 
 
-def refuse_all(flags: Iterable[str], why: str) -> None:
-    """Raise InputError with every option that is given and refused, where there is any."""
-    problems = [Problem(where="command line", key=flag, message=why) for flag in flags]
+def refuse_all(values: Mapping[str, object], why: str) -> None:
+    """Raise InputError with every option that has a value, where there is any."""
+    problems = [
+        Problem(where="command line", key=flag, message=why)
+        for flag, value in values.items()
+        if value is not None and value is not False and value != ""
+    ]
     if problems:
         raise InputError(problems)
 

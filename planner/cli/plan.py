@@ -191,8 +191,7 @@ def _target(
 
     if emit is None:
         given = {"--out": out, "--launcher": launcher}
-        missing = "belongs to --emit, which is missing"
-        options.refuse_all((name for name, value in given.items() if value is not None), missing)
+        options.refuse_all(given, "belongs to --emit, which is missing")
         return None
     target = read_target(emit, launcher)
     if out is None:

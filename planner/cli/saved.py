@@ -66,7 +66,7 @@ def saved_plan(
     with all ``problems``.
     """
     message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
-    refuse_all((OPTIONS[name].flag for name in query.given if name not in own), message)
+    refuse_all({OPTIONS[name].flag: True for name in query.given if name not in own}, message)
     problems = problems or Problems()
     found = problems.read(lambda: read_saved(Path(query.model)))
     problems.found += query.problems

@@ -22,7 +22,6 @@ from planner.formats.format import (
     read_source,
 )
 from planner.formats.registry import program_of
-from planner.frameworks.registry import CURRENT
 from planner.notes import Problems
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
@@ -43,25 +42,6 @@ RECOMPUTE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Software:
-    """Known properties of the framework besides its file, which takes precedence."""
-
-    framework: str = ""  # whose it is; empty: the file's, whichever that is
-    profile: str = CURRENT
-    settings: tuple[Setting, ...] = ()
-
-
-def read_software(profile: str | None, settings: Sequence[str] | None) -> Software | None:
-    """Return what options say of a file's framework; raises InputError."""
-    if profile is None and not settings:
-        return None
-    # A check that says nothing of models, clusters or traits loads no catalog.
-    from planner.query.traits import read_settings
-
-    return Software(profile=profile or CURRENT, settings=read_settings(settings or ()))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Request:
     """Options to read a file and what to check it for; None: not given."""
 
@@ -73,7 +53,9 @@ class Request:
     global_batch: int | None = None
     imbalance_fraction: float | None = None  # of experts; no file says it
     documents: str | None = None  # how long documents are and how they are batched; no file says it
-    software: Software | None = None
+    profile: str | None = None  # of the framework; like settings, the file takes precedence
+    settings: tuple[Setting, ...] = ()
+    of_framework: str = ""  # whose profile and settings these are; empty: the file's
     assumed: Mapping[str, object] = field(default_factory=dict)  # what a script decides
     environment: Mapping[str, Located] = field(default_factory=dict)  # of a script
     fail_on: Severity = "error"

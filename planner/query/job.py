@@ -141,7 +141,7 @@ def _global_batch(
     tokens = problems.parsed("--global-batch-tokens", text, parse_batch_tokens)
     if tokens and text and not text.strip().isdecimal():
         said = f"read {text.strip()} tokens a batch as {tokens:,}, as 8k of a length is 8,192"
-        problems.note(NoteKind.read_as, said, "global_batch_tokens")
+        problems.note(NoteKind.given, said, "global_batch_tokens")
     if sequences is not None and text is not None:
         problems.add("--global-batch", "contradicts --global-batch-tokens; give one of them")
         return None
@@ -167,7 +167,7 @@ def _batch_of_given(num_tokens: int, seq_len: int, num_gpus: int, problems: Prob
             f"hint: global batch {batch} has few layouts on {num_gpus:,} GPUs; "
             f"--global-batch {round(batch / step) * step} has more"
         )
-        problems.note(NoteKind.hint, text, "global_batch_tokens")
+        problems.note(NoteKind.given, text, "global_batch_tokens")
     if batch * seq_len != num_tokens:
         text = (
             f"global batch {batch} sequences: {format_count(batch * seq_len)} tokens, "

@@ -18,7 +18,7 @@ from planner.frameworks.settings import (
 )
 from planner.layers.adapters import training_problem
 from planner.limits import MAX_MTP_LAYERS, MAX_SEQ_LEN
-from planner.query.from_file import ASSUME, Job, Software
+from planner.query.from_file import ASSUME, Job
 from planner.query.traits import profile_problem
 from planner.query.values import (
     Gpus,
@@ -259,15 +259,15 @@ def _traits(values: Values, job: Job, framework: str, gpus: Gpus) -> FrameworkTr
 
     What the file states of single traits comes before the job's settings.
     """
-    asked, said = values.given("profile"), job.request.software or Software()
+    asked, said = values.given("profile"), job.request
     # What is said of another framework says nothing of the file's.
-    if said.framework not in ("", framework):
-        said = Software()
-    if problem := profile_problem(framework, said.profile):
+    is_own = said.of_framework in ("", framework)
+    profile = (is_own and said.profile) or CURRENT
+    if problem := profile_problem(framework, profile):
         raise InputError.single("command line", "--profile", problem)
     names = [] if asked is None else [str(asked)]
-    names += [said.profile, CURRENT, *profile_names(framework)]
-    settings = (*values.reading.traits, *said.settings)
+    names += [profile, CURRENT, *profile_names(framework)]
+    settings = (*values.reading.traits, *(said.settings if is_own else ()))
     profiles = (load_traits(framework, name, settings) for name in dict.fromkeys(names))
     offering = (each for each in profiles if _offers(each.support, values, job, gpus))
     traits = next(offering, None) or load_traits(framework, names[0], settings)

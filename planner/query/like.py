@@ -57,7 +57,7 @@ def not_priced_in(like: str | None) -> list[Note]:
     from planner.formats.registry import not_priced
 
     named = not_priced(_reading(like)[1]) if like is not None and is_file(like) else None
-    return [Note(kind=NoteKind.not_priced, text=named[1], subject="like")] if named else []
+    return [Note(kind=NoteKind.given, text=named[1], subject="like")] if named else []
 
 
 def _recipe(name: str) -> Recipe:

@@ -9,21 +9,20 @@ from functools import partial
 from typing import Any, Literal
 
 from planner.cost.context import Context
-from planner.errors import ExpressError, InputError, Problem
+from planner.errors import ExpressError
 from planner.formats.format import Format
 from planner.formats.registry import format_of, load_format, written_names
 from planner.frameworks.registry import load_traits
 from planner.limits import brief
-from planner.notes import COMMAND_LINE, NoteKind, Problems
+from planner.notes import NoteKind, Problems
 from planner.query.options import FIXED, OPTIONS, word_of
 from planner.query.query import Query
+from planner.query.software import able
 from planner.search.space.count import unsupported_value
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import STRATEGY_FIELDS
-from planner.spec.traits import FrameworkTraits
 
-ANY_PLACEMENT = "any"
 OF_LAYOUT = tuple(name for name, option in OPTIONS.items() if option.of == "layout")
 
 
@@ -52,33 +51,6 @@ def narrowing_of(query: Query, problems: Problems) -> Narrowing:
     return narrowing
 
 
-def check_placement(
-    given: str | None, frameworks: Sequence[FrameworkTraits], problems: Problems
-) -> None:
-    """Note a placement that no framework offers."""
-    known = sorted({name for each in frameworks for name in each.support.placements})
-    if given is not None and frameworks and given not in (*known, ANY_PLACEMENT):
-        problems.add(
-            "--placement",
-            f"unknown or not offered; given {given!r}, allowed {', '.join(known)}, any",
-        )
-
-
-def placed(contexts: Sequence[Context], given: str | None) -> tuple[Context, ...]:
-    """Return contexts that search the placement given, or all; those offering none are left."""
-    if given is None:
-        return tuple(contexts)
-    offered = ((context, context.traits.support.placements) for context in contexts)
-    kept = tuple(
-        replace(context, placements=names if given == ANY_PLACEMENT else (given,))
-        for context, names in offered
-        if given == ANY_PLACEMENT or given in names
-    )
-    if kept:
-        return kept
-    raise InputError.single(COMMAND_LINE, "--placement", f"no format asked for can say {given!r}")
-
-
 def expressible(
     contexts: Sequence[Context], fmt: Format | None, problems: Problems
 ) -> tuple[Context, ...]:
@@ -102,13 +74,11 @@ def expressible(
         lines += [f"  {text}" for text in _starting(contexts[0])]
         raise ExpressError("\n".join([f"{fmt.title} cannot express any plan of it:", *lines]))
     for name, written, reasons in left:
-        said, kind = "; ".join(reasons), NoteKind.left_out
-        text = f"left out, not in {written.title}: {name} ({said})"
+        text = f"left out, not in {written.title}: {name} ({'; '.join(reasons)})"
         if not kept:
-            kind = NoteKind.own_code
             said = "; ".join([*reasons, *_starting(contexts[0])])
             text = f"--emit refuses plans for {name}, which need code of your own: {said}"
-        problems.note(kind, text, "framework")
+        problems.note(NoteKind.given, text, "framework")
     return tuple(kept or contexts)
 
 
@@ -135,22 +105,16 @@ def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[s
     return found
 
 
-def offering(
+def with_values(
     contexts: Sequence[Context], narrowing: Narrowing, problems: Problems
 ) -> tuple[Context, ...]:
     """Return the contexts that offer the values fixed, the others noted; InputError where none."""
-    found = [(context, unsupported_value(context, narrowing)) for context in contexts]
-    left = [(context, what) for context, what in found if what is not None]
-    if len(left) == len(found):
-        raise InputError(
-            Problem(where=COMMAND_LINE, key=text.partition(" ")[0], message=message)
-            for _, (text, message) in left
-        )
-    for context, (text, message) in left:
-        problems.note(
-            NoteKind.left_out, f"left out for {text}: {context.traits.name} ({message})", "fix"
-        )
-    return tuple(context for context, what in found if what is None)
+    found = [unsupported_value(context, narrowing) for context in contexts]
+    whys = dict(zip(map(id, contexts), found, strict=True))
+    option, _, given = next((each[0] for each in found if each), "").partition(" ")
+    kept = able(contexts, lambda each: (whys[id(each)] or ("", ""))[1], option, given, problems)
+    problems.finish()
+    return kept
 
 
 def one_layout(query: Query, problems: Problems) -> dict[str, Any]:

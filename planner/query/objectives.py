@@ -16,7 +16,7 @@ from planner.errors import InputError
 from planner.spec.cluster import AcceleratorSpec, ClusterSpec, NodeSpec
 from planner.spec.job import JobSpec
 from planner.spec.strategy import Strategy
-from planner.units import HOUR_S, Array, format_energy
+from planner.units import GIB, HOUR_S, Array, format_energy
 
 if TYPE_CHECKING:
     from planner.cost.context import Context
@@ -172,7 +172,7 @@ _ENERGY = Amount(
 )
 # By the name in files. Amounts are GPU seconds times a constant of the cluster and the job;
 # headroom is what is left of the usable HBM, the margin taken off, on the stage that is fullest at
-# its peak, and the fastest plans that leave the most of it are found by bisection.
+# its peak, in whole GiB, and the fastest plans that leave the most of it are found by bisection.
 OBJECTIVES: Mapping[str, Objective] = {
     "iteration_s": Objective(
         word="time",
@@ -215,7 +215,8 @@ OBJECTIVES: Mapping[str, Objective] = {
         plans="Fastest plans that leave {headroom_gib} GiB of HBM, the most that can be left",
         beaten="better plans may exist",
         order="fastest",
-        value=lambda plan: plan.estimate.memory.headroom_bytes,
+        # Rounding may leave a little less than whole ones.
+        value=lambda plan: GIB * math.floor(plan.estimate.memory.headroom_bytes / GIB + 1e-6),
         sign=-1.0,
     ),
 }

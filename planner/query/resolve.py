@@ -22,20 +22,21 @@ from planner.cost.context import Context
 from planner.cost.module_sets import module_sets
 from planner.errors import InputError, unknown
 from planner.formats.format import Format
+from planner.frameworks.settings import usual_mtp_layers
 from planner.notes import COMMAND_LINE, Note, NoteKind, Problems
 from planner.query.job import read_job, read_precision
 from planner.query.like import not_priced_in, started
-from planner.query.narrowing import check_placement, expressible, narrowing_of, offering, placed
+from planner.query.narrowing import expressible, narrowing_of, with_values
 from planner.query.objectives import AMOUNTS, FASTEST, OBJECTIVES, WORDS, Aim, JobLimits
 from planner.query.query import Query
 from planner.query.software import (
     format_meant,
     mtp_layers_in,
     note_idle_modules,
+    offering,
     read_frameworks,
     read_schedules,
     read_training,
-    training_in,
     training_so,
     unsupported_hardware,
 )
@@ -53,6 +54,7 @@ class Case:
     contexts: tuple[Context, ...]
     narrowing: Narrowing = EVERYTHING
     notes: tuple[Note, ...] = ()
+    query: Query | None = None  # as it was asked; None of a saved plan
 
     @property
     def context(self) -> Context:
@@ -115,15 +117,18 @@ def resolve(
     fmt = fmt or format_meant(query.get("framework"))
     frameworks = read_frameworks(query, fmt, model, cluster, problems)
     precision = read_precision(query.get("precision"), cluster, problems)
-    frameworks = training_in(precision, frameworks, problems)
+    frameworks = offering("precisions", "--precision", precision, frameworks, problems)
     training = read_training(query, problems)
     frameworks = training_so(training, frameworks, model, precision, problems)
-    frameworks, ahead = mtp_layers_in(query.get("mtp_layers"), model, frameworks, problems)
+    ahead = query.get("mtp_layers")
+    frameworks = mtp_layers_in(ahead, model, frameworks, problems)
+    placement = query.get("placement") or "any"
+    if placement != "any":
+        frameworks = offering("placements", "--placement", placement, frameworks, problems)
     schedules = read_schedules(query.get("schedule"), frameworks, problems)
     job = read_job(query, model, cluster, precision, training, problems)
     narrowing = narrowing_of(query, problems)
     aim = read_aim(query, cluster, problems)
-    check_placement(query.get("placement"), frameworks, problems)
     problems.finish()
     assert model is not None
     assert cluster is not None
@@ -133,16 +138,18 @@ def resolve(
     contexts = tuple(
         Context(
             model=model,
-            job=replace(job, mtp_layers=mtp_layers),
+            job=replace(
+                job, mtp_layers=usual_mtp_layers(model, traits) if ahead is None else ahead
+            ),
             cluster=cluster,
             traits=traits,
             margin_fraction=traits.memory_uncertainty_fraction,
             is_tuned=bool(query.get("tuned")),
             schedules=tuple(name for name in schedules if name in traits.support.schedules),
-            placements=traits.support.placements,
+            placements=traits.support.placements if placement == "any" else (placement,),
             ranking="simplicity",
         )
-        for traits, mtp_layers in zip(frameworks, ahead, strict=True)
+        for traits in frameworks
     )
     contexts = _searched(query, contexts, fmt, narrowing, problems)
     return Resolved(
@@ -164,7 +171,7 @@ def _read_model(argument: str, problems: Problems) -> ModelSpec | None:
     for note in details.notes:
         problems.note(NoteKind.default, f"{details.spec.name}: {note}", "model")
     for part in details.left_out:
-        problems.note(NoteKind.left_out, f"not planned of {details.spec.name}: {part}", "model")
+        problems.note(NoteKind.given, f"not planned of {details.spec.name}: {part}", "model")
     return details.spec
 
 
@@ -181,14 +188,17 @@ def _searched(
     else:
         contexts = tuple(replace(each, module_sets=module_sets(each)) for each in contexts)
     contexts = expressible(contexts, fmt, problems)
-    contexts = offering(contexts, narrowing, problems)
-    contexts = placed(contexts, query.get("placement"))
+    contexts = tuple(each for each in contexts if each.placements)
+    if not contexts:
+        message = f"no format asked for can say {query.get('placement')!r}"
+        raise InputError.single(COMMAND_LINE, "--placement", message)
+    contexts = with_values(contexts, narrowing, problems)
     why = "how far peaks were off on published runs; --margin changes it"
     why = why if query.get("margin") is None else "--margin"
     for context in contexts:
         if context.margin_fraction:
             free = f"{context.margin_fraction:.1%} of HBM left free ({why})"
-            problems.note(NoteKind.margin, f"{context.traits.name}: {free}", "margin")
+            problems.note(NoteKind.default, f"{context.traits.name}: {free}", "margin")
     return contexts
 
 

@@ -1,11 +1,12 @@
 """The software of a question: frameworks, their profile and traits, what they train and how."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 from planner.cost.context import Context
-from planner.errors import unknown
+from planner.errors import InputError, unknown
 from planner.formats.format import Format
 from planner.formats.registry import format_names, format_of, load_format
 from planner.frameworks.registry import (
@@ -50,14 +51,37 @@ ANY_FRAMEWORK = "any"
 ALL_SCHEDULES = "all"
 BRIDGE_PROFILE = "bridge"  # of Megatron-Core as NeMo and Megatron-Bridge start it
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
+Chosen = TypeVar("Chosen")
 
 
 def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> str:
     """Return the known value that a word means, noted where it is spelled otherwise."""
     found = meant_word(option, text, known)
     if found != text:
-        problems.note(NoteKind.read_as, f"{option} {text} is read as {found}", option)
+        problems.note(NoteKind.given, f"{option} {text} is read as {found}", option)
     return found
+
+
+def able(
+    chosen: Sequence[Chosen],
+    why_not: Callable[[Chosen], str],
+    option: str,
+    given: object,
+    problems: Problems,
+) -> tuple[Chosen, ...]:
+    """Those that can do what an option asks for; the others are noted, where none can refused.
+
+    ``chosen`` are frameworks: their names, traits, or contexts.
+    """
+    reasons = [why_not(each) for each in chosen]
+    kept = tuple(each for each, why in zip(chosen, reasons, strict=True) if not why)
+    left: list[Any] = [each for each, why in zip(chosen, reasons, strict=True) if why]
+    if kept and left:
+        names = ", ".join(getattr(getattr(each, "traits", each), "name", each) for each in left)
+        problems.note(NoteKind.given, f"left out for {option} {given}: {names}", option)
+    for why in () if kept else reasons:
+        problems.add(option, why)
+    return kept
 
 
 def format_meant(framework: str | None) -> Format | None:
@@ -126,53 +150,42 @@ def read_frameworks(
         text = f"{ADAPTER_FRAMEWORK} (default for adapters; --framework names another)"
         problems.note(NoteKind.default, text, "framework")
     known = (*FRAMEWORKS, ANY_FRAMEWORK)
-    is_nemo = name.strip().lower() == "nemo"
     name = meant("--framework", name, known, problems)
     stack = None if name in known else stack_named(name)
     if stack:
         facts = ", ".join(f"{path.partition('.')[2]} {value}" for path, value in stack.facts)
         text = f"{name} is priced as {stack.framework} {stack.profile}" + (facts and f", {facts}")
-        problems.note(NoteKind.read_as, text, "framework")
+        problems.note(NoteKind.given, text, "framework")
         name, profile = stack.framework, query.given.get("profile", stack.profile)
     elif name not in known:
         problems.add(
             "--framework", unknown("framework", name, known, SEVERAL.get(name.lower(), ""))
         )
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
-    if is_nemo and "profile" not in query.given:
-        profile = BRIDGE_PROFILE
-        problems.note(NoteKind.read_as, f"NeMo's profile is {profile}", "profile")
-    names = [each for each in named if profile in profile_names(each)]
-    _note_left(named, names, f", without profile {profile}", "profile", problems)
-    for each in () if names else named:
-        problems.add("--profile", profile_problem(each, profile))
+    has_profile = partial(profile_problem, profile=profile)
+    names = able(named, has_profile, "--profile", profile, problems)
     optimizer = meant("--optimizer", query.get("optimizer"), optimizer_names(), problems)
     settings = problems.read(partial(read_settings, query.get("settings"))) or ()
     settings = tuple({**dict(stack.facts if stack else ()), **dict(settings)}.items())
-    if name == ANY_FRAMEWORK:
-        offering = [each for each in names if optimizer in optimizer_names(each)]
-        _note_left(names, offering, f", without {optimizer}", "optimizer", problems)
-        # All of them where none offers it, to say so.
-        names = offering or names
+    loaded = [load_traits(each, profile, settings) for each in names]
+    lacks = partial(_refused, partial(with_optimizer, name=optimizer))
     return tuple(
-        _with_options(load_traits(each, profile, settings), optimizer, query, problems)
-        for each in names
+        _with_options(with_optimizer(each, optimizer), query, problems)
+        for each in able(loaded, lacks, "--optimizer", optimizer, problems)
     )
 
 
-def _note_left(
-    chosen: Sequence[str], kept: Sequence[str], why: str, subject: str, problems: Problems
-) -> None:
-    left = ", ".join(name for name in chosen if name not in kept)
-    if kept and left:
-        problems.note(NoteKind.left_out, f"left out{why}: {left}", subject)
+def _refused(change: Callable[[FrameworkTraits], object], traits: FrameworkTraits) -> str:
+    """Why traits cannot be changed so; empty where they can."""
+    try:
+        change(traits)
+    except InputError as error:
+        return error.problems[0].message
+    return ""
 
 
-def _with_options(
-    traits: FrameworkTraits, optimizer: str, query: Query, problems: Problems
-) -> FrameworkTraits:
-    """Traits with the optimizer, the recompute modules and the uncertainty a user gives."""
-    traits = problems.read(partial(with_optimizer, traits, optimizer)) or traits
+def _with_options(traits: FrameworkTraits, query: Query, problems: Problems) -> FrameworkTraits:
+    """Traits with the recompute modules and the uncertainty a user gives."""
     modules, percent = query.get("recompute_modules"), query.get("margin")
     recompute = query.get("recompute")
     if None not in (modules, recompute) and "selective" not in recompute.split("|"):
@@ -190,20 +203,21 @@ def _with_options(
     return traits
 
 
-def training_in(
-    precision: Precision, chosen: Sequence[FrameworkTraits], problems: Problems
+def offering(
+    trait: str,
+    option: str,
+    wanted: str,
+    chosen: Sequence[FrameworkTraits],
+    problems: Problems,
 ) -> tuple[FrameworkTraits, ...]:
-    """Return the frameworks that train in the precision; those of several that do not are noted."""
-    kept = tuple(traits for traits in chosen if precision in traits.support.precisions)
-    for traits in chosen:
-        allowed = ", ".join(traits.support.precisions)
-        text = f"{traits.name} ({traits.profile}) trains in {allowed}"
-        if not kept:
-            problems.add("--precision", f"{text}; given {precision}")
-        elif traits not in kept:
-            text = f"left out for --precision {precision}: {text}"
-            problems.note(NoteKind.left_out, text, "precision")
-    return kept
+    """The frameworks among whose precisions, placements, ... is what an option asks for."""
+
+    def why_not(traits: FrameworkTraits) -> str:
+        known: tuple[str, ...] = getattr(traits.support, trait)
+        allowed = f"{traits.name} ({traits.profile}) offers {', '.join(known)}"
+        return "" if wanted in known else f"{allowed}; given {wanted}"
+
+    return able(chosen, why_not, option, wanted, problems)
 
 
 def read_training(query: Query, problems: Problems) -> Training:
@@ -247,11 +261,9 @@ def training_so(
         return tuple(chosen)
     if model is not None and not model.mixer:
         training = training.without_mixers
-    able = [traits for traits in chosen if training.mode in traits.support.train]
-    names = [each.name for each in chosen]
-    kept = [each.name for each in able]
-    _note_left(names, kept, f" for --train {training.mode}", "train", problems)
-    if training.targets == TARGETS and any(traits.kernels.joins_adapters for traits in able):
+    change = partial(with_training, training=training)
+    kept = able(chosen, partial(_refused, change), "--train", training.mode, problems)
+    if training.targets == TARGETS and any(traits.kernels.joins_adapters for traits in kept):
         problems.note(
             NoteKind.default,
             "adapters on all linear layers; NVIDIA's recipes have them on linear_qkv, of some "
@@ -259,18 +271,16 @@ def training_so(
             "lora_targets",
         )
     refused: dict[tuple[str, str], None] = {}
-    for traits in able:
-        support = traits.support
-        if precision not in support.frozen_precisions:
-            allowed = ", ".join(support.frozen_precisions)
+    for traits in kept:
+        if precision not in traits.support.frozen_precisions:
+            allowed = ", ".join(traits.support.frozen_precisions)
             message = f"{training.mode} under {traits.name} computes in {allowed} here"
             refused["--precision", f"{message}; given {precision}"] = None
         if model is not None:
             refused[training_problem(model, training, traits.kernels)] = None
     for option, message in filter(all, refused):
         problems.add(option, message)
-    found = [problems.read(partial(with_training, traits, training)) for traits in able or chosen]
-    return tuple(each for each in found if each is not None)
+    return tuple(map(change, kept))
 
 
 def mtp_layers_in(
@@ -278,10 +288,10 @@ def mtp_layers_in(
     model: ModelSpec | None,
     chosen: Sequence[FrameworkTraits],
     problems: Problems,
-) -> tuple[tuple[FrameworkTraits, ...], list[int]]:
-    """Return frameworks that train so many layers of multi-token prediction, and each's number."""
+) -> tuple[FrameworkTraits, ...]:
+    """Return the frameworks that train so many layers of multi-token prediction."""
     if model is None:
-        return tuple(chosen), [0] * len(chosen)
+        return tuple(chosen)
     if given is None:
         usual, own = [usual_mtp_layers(model, traits) for traits in chosen], model.num_mtp_layers
         layers = f"{own} layer{'s' * (own > 1)} of multi-token prediction"
@@ -293,19 +303,17 @@ def mtp_layers_in(
             both = zip(chosen, usual, strict=True)
             if names := [each.name for each, number in both if bool(number) == is_trained]:
                 problems.note(NoteKind.default, f"{', '.join(names)}: {text}", "mtp_layers")
-        return tuple(chosen), usual
-    kept = tuple(traits for traits in chosen if not given or traits.support.trains_mtp)
-    left = ", ".join(f"{one.name} ({one.profile})" for one in chosen if one not in kept)
-    if given and not mtp_positions(model):
+    elif given and not mtp_positions(model):
         text = f"{given} given; a {model.architecture} with position {model.position} has none: 0"
         problems.add("--mtp-layers", text)
-    elif left and not kept:
-        text = f"{given} given; {left} is planned without them: allowed is 0"
-        problems.add("--mtp-layers", text)
-    elif left:
-        text = f"left out, planned without multi-token prediction: {left}"
-        problems.note(NoteKind.left_out, text, "mtp_layers")
-    return kept, [given] * len(kept)
+    elif given:
+        reason = f"{given} given; {{0.name}} ({{0.profile}}) is planned without them: allowed is 0"
+
+        def why_not(traits: FrameworkTraits) -> str:
+            return "" if traits.support.trains_mtp else reason.format(traits)
+
+        return able(chosen, why_not, "--mtp-layers", given, problems)
+    return tuple(chosen)
 
 
 def read_schedules(
@@ -316,13 +324,12 @@ def read_schedules(
     names = [word for word in words if word]
     if not given or ALL_SCHEDULES in names:
         return SCHEDULES
+    offered = {name for traits in chosen for name in traits.support.schedules}
     for name in names:
-        offering = [traits.name for traits in chosen if name in traits.support.schedules]
         if name not in SCHEDULES:
             problems.add("--schedule", unknown("schedule", name, (*SCHEDULES, ALL_SCHEDULES)))
-        elif not offering and chosen:
-            offered = {name for traits in chosen for name in traits.support.schedules}
-            allowed = ", ".join(name for name in SCHEDULES if name in offered)
+        elif chosen and name not in offered:
+            allowed = ", ".join(each for each in SCHEDULES if each in offered)
             profiles = ", ".join(f"{traits.name} ({traits.profile})" for traits in chosen)
             problems.add("--schedule", f"{profiles} does not offer {name}; allowed are {allowed}")
     return tuple(names) or ("1f1b",)

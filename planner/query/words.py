@@ -27,16 +27,10 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "adamw-8bit": "adam-8bit",
         "adamw-bnb-8bit": "adam-8bit",
     },
-    "--framework": {
-        "megatron-lm": "megatron",
-        "megatron-core": "megatron",
-        "mcore": "megatron",
-        "nemo": "megatron",
-    },
 }
 # Another word for a format of files.
 OTHER_FORMATS: Mapping[str, str] = {
-    **OTHER_WORDS["--framework"],
+    **dict.fromkeys(("megatron-lm", "megatron-core", "mcore"), "megatron"),
     "nemo": "bridge",
     "megatron-bridge": "bridge",
     "llama-factory": "llamafactory",

@@ -6,7 +6,7 @@ from itertools import groupby
 from rich.text import Text
 
 from planner.answers.base import Plan
-from planner.answers.evidence import Evidence
+from planner.answers.evidence import Evidence, evidence
 from planner.answers.explain import item_title
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
@@ -61,9 +61,8 @@ def question_lines(
 
 def note_lines(notes: Iterable[Note], *, assumed: bool) -> list[Text]:
     """Return the lines of defaults if ``assumed``, else of the other notes on the question."""
-    words = {NoteKind.default: "assumed: ", NoteKind.margin: "assumed: "}
     return [
-        Text(words.get(note.kind, "") + note.text, "dim")
+        Text(f"{'assumed: ' * (note.kind is NoteKind.default)}{note.text}", "dim")
         for note in notes
         if note.is_assumed == assumed
     ]
@@ -270,14 +269,15 @@ def costs_line(plan: Plan) -> str:
     )
 
 
-def ground_lines(plan: Plan, evidence: Evidence) -> list[str]:
+def ground_lines(plan: Plan) -> list[str]:
     """Return what a plan rests on: costs, places, ranges, evidence."""
+    near = evidence(plan.context, plan.strategy)
     return [
         costs_line(plan),
         f"Rank order {placement_line(plan.context, plan.strategy)}.",
         range_line(plan.estimate),
         mfu_line(plan),
-        evidence_line(plan.context, evidence),
+        evidence_line(plan.context, near),
     ]
 
 

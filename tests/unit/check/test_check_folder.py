@@ -9,7 +9,7 @@ from plan_document import plan_document
 
 from planner.check.folder import check_folder, configuration_in
 from planner.errors import InputError
-from planner.query.from_file import Request, Software
+from planner.query.from_file import Request
 
 ARGUMENTS = """{
   "per_device_train_batch_size": 1,
@@ -74,14 +74,16 @@ def test_a_plan_says_of_the_framework_what_the_files_beside_it_do_not(tmp_path: 
     )
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(document))
     beside = check_folder(written, replace(REQUEST, num_gpus=16))[0].figures
-    said = Software(profile="no-overlap", settings=(("overheads.fragmentation_fraction", 0.5),))
-    assert [beside.peak_bytes] == peaks(written, replace(REQUEST, num_gpus=16, software=said))[:1]
+    said = replace(
+        REQUEST, profile="no-overlap", settings=(("overheads.fragmentation_fraction", 0.5),)
+    )
+    assert [beside.peak_bytes] == peaks(written, replace(said, num_gpus=16))[:1]
     assert beside.peak_bytes > alone[0]
 
 
 def test_what_a_file_says_comes_before_a_profile(tmp_path: Path) -> None:
     narrow = folder(tmp_path, bridge_overrides=OVERRIDES)
-    bridge = replace(REQUEST, software=Software(profile="bridge"))
+    bridge = replace(REQUEST, profile="bridge")
     as_said = peaks(narrow, bridge)
     folder(tmp_path, bridge_overrides=OVERRIDES.replace("false", "true"))
     assert peaks(narrow, bridge) > as_said
@@ -91,9 +93,9 @@ def test_what_a_file_says_comes_before_a_profile(tmp_path: Path) -> None:
 
 def test_a_profile_of_another_framework_is_none_of_the_file_s(tmp_path: Path) -> None:
     path = folder(tmp_path, bridge_overrides=OVERRIDES)
-    other = replace(REQUEST, software=Software(framework="torchtitan", profile="eager"))
+    other = replace(REQUEST, of_framework="torchtitan", profile="eager")
     assert peaks(path, other) == peaks(path, REQUEST)
-    (result,) = check_folder(path, replace(REQUEST, software=Software(profile="eager")))
+    (result,) = check_folder(path, replace(REQUEST, profile="eager"))
     assert not result.is_readable
     assert "unknown profile of megatron" in result.findings[0].message
 

@@ -9,8 +9,8 @@ from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.registry import load_format
 from planner.frameworks.settings import with_optimizer
-from planner.notes import NoteKind, Problems
-from planner.query.narrowing import expressible, offering
+from planner.notes import Problems
+from planner.query.narrowing import expressible, with_values
 from planner.query.query import Query
 from planner.query.resolve import resolve
 from planner.search.space.narrow import read_narrowing
@@ -56,7 +56,7 @@ def test_without_files_it_is_noted() -> None:
     problems = Problems()
     assert len(kept(context_of(model="falcon-7b"), problems=problems)) == 1
     (note,) = problems.notes
-    assert note.kind is NoteKind.own_code
+    assert not note.is_assumed
     assert "--emit refuses plans for megatron" in note.text
     assert "side by side; other software starts it: --emit accelerate, " in note.text
 
@@ -104,12 +104,14 @@ def test_files_of_one_framework_leave_the_others_out() -> None:
 def test_a_precision_that_a_framework_lacks_is_refused_by_name() -> None:
     query = Query.of("llama3-8b", "1xdgx-h100", precision="fp8", **SMALL)
     with pytest.raises(
-        InputError, match=r"deepspeed \(current\) trains in bf16, fp16, fp32, tf32; given fp8"
+        InputError, match=r"deepspeed \(current\) offers bf16, fp16, fp32, tf32; given fp8"
     ):
         resolve(query.with_(framework="deepspeed"))
     found = resolve(query.with_(framework="any"))
     assert {context.traits.name for context in found.contexts} == {"megatron", "accelerate"}
-    assert sum("left out for --precision fp8" in note.text for note in found.notes) == 2
+    assert [note.text for note in found.notes if "--precision" in note.text] == [
+        "left out for --precision fp8: deepspeed, torchtitan"
+    ]
 
 
 def test_modules_for_a_framework_without_selective_recomputation_are_refused() -> None:
@@ -121,6 +123,6 @@ def test_modules_for_a_framework_without_selective_recomputation_are_refused() -
 def test_a_policy_that_a_framework_lacks_is_refused_by_name() -> None:
     narrowing = read_narrowing(fix=("recompute=selective",))
     with pytest.raises(InputError, match="accelerate does not offer selective"):
-        offering((context_of(framework="accelerate"),), narrowing, Problems())
-    (left,) = offering((context_of(),), narrowing, Problems())
+        with_values((context_of(framework="accelerate"),), narrowing, Problems())
+    (left,) = with_values((context_of(),), narrowing, Problems())
     assert left.traits.name == "megatron"
