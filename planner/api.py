@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import planner.check as checking
 from planner.query.query import Query
@@ -11,14 +11,22 @@ from planner.report.document import Planned as Planned
 from planner.report.document import Shown as Shown
 
 Place = str | Path | None
+Made = TypeVar("Made", bound=Shown)
 
 
-def _asked(command: Callable[..., None], model: Place, cluster: Place, options: Any) -> Any:  # noqa: ANN401 - keywords
+def _asked(
+    kind: type[Made],
+    command: Callable[..., None],
+    model: Place,
+    cluster: Place,
+    options: dict[str, Any],
+) -> Made:
     """The answer of a command; TypeError for an option that it does not have."""
     own = {name: options.pop(name) for name in command.__dict__["own"] if name in options}
     own |= {name: Path(own[name]) for name in ("save", "out") if own.get(name)}
     query = Query.of(str(model or ""), str(cluster or ""), **options)
-    shown = command.__dict__["ask"](query, **own)
+    shown: Made = command.__dict__["ask"](query, **own)
+    assert isinstance(shown, kind)
     shown.after()
     return shown
 
@@ -33,40 +41,35 @@ def plan(model: Place, cluster: Place, **options: Any) -> Planned:  # noqa: ANN4
     """
     from planner.cli.plan import plan as command
 
-    made: Planned = _asked(command, model, cluster, options)
-    return made
+    return _asked(Planned, command, model, cluster, options)
 
 
 def memory(model: Place, cluster: Place, **options: Any) -> Shown:  # noqa: ANN401 - of the command
     """Where the memory of a layout goes: ``planner explain MODEL CLUSTER memory``."""
     from planner.cli.explain import explain as command
 
-    made: Shown = _asked(command, model, cluster, {**options, "item": "memory"})
-    return made
+    return _asked(Shown, command, model, cluster, {**options, "item": "memory"})
 
 
 def why(model: Place, cluster: Place, **options: Any) -> Shown:  # noqa: ANN401 - of the command
     """Why a layout is not chosen: ``planner why``."""
     from planner.cli.answers import why as command
 
-    made: Shown = _asked(command, model, cluster, options)
-    return made
+    return _asked(Shown, command, model, cluster, options)
 
 
 def size(model: Place, node: Place, **options: Any) -> Shown:  # noqa: ANN401 - of the command
     """The fewest GPUs for a job, or with ``gpus`` how it scales: ``planner size``."""
     from planner.cli.answers import size as command
 
-    made: Shown = _asked(command, model, node, options)
-    return made
+    return _asked(Shown, command, model, node, options)
 
 
 def emit(plan: Place, cluster: Place = None, **options: Any) -> Shown:  # noqa: ANN401 - of the command
     """Files of a saved plan, or of the best for a model on a cluster: ``planner emit``."""
     from planner.cli.export import emit as command
 
-    made: Shown = _asked(command, plan, cluster, options)
-    return made
+    return _asked(Shown, command, plan, cluster, options)
 
 
 def check(*files: str | Path, **options: Any) -> Shown:  # noqa: ANN401 - of the command

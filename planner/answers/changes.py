@@ -1,31 +1,28 @@
 """Changes of a question after which more may fit, cheapest first; a machine at another size."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from planner.answers.whatif import Case, Change, Scale
-from planner.catalog.clusters import load_cluster, load_cluster_of
+from planner.catalog.clusters import (
+    load_cluster,
+    load_cluster_of,
+    split_host_memory,
+    with_host_memory,
+)
 from planner.cost.context import Context
-from planner.cost.module_sets import module_sets
 from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.errors import InputError
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, smaller_states
-from planner.frameworks.settings import (
-    usual_mtp_layers,
-    with_optimizer,
-    with_recompute_modules,
-    with_training,
-)
+from planner.frameworks.settings import with_optimizer, with_training
 from planner.layers.parameters import count_parameters
+from planner.query.resolve import place_of, resolve
 from planner.query.traits import read_settings
-from planner.search.space.count import unsupported_value
 from planner.search.space.narrow import narrowing_of
-from planner.spec.cluster import ClusterSpec, NodeSpec
-from planner.spec.strategy import SCHEDULES
+from planner.spec.cluster import ClusterSpec
 from planner.units import GIB
 
 ALLOWABLE = "cross-domain-tp"  # a search leaves it out, and it may take less memory
@@ -179,59 +176,18 @@ def less_margin(case: Case) -> Scale:
 
 
 def other_frameworks(case: Case, asked: set[str]) -> Iterator[Change]:
-    """Frameworks that were not asked for."""
-    profile = () if case.context.traits.profile == CURRENT else ("--profile", CURRENT)
+    """Frameworks that were not asked for: the question as their command would read it."""
+    query, context = case.query, case.context
+    profile = () if context.traits.profile == CURRENT else ("--profile", CURRENT)
     for name in FRAMEWORKS:
-        other = None if name in asked else other_framework(case.context, name)
-        if other is not None and unsupported_value(other, case.narrowing) is None:
-            yield changed(case, other, "--framework", name, *profile)
-
-
-def other_framework(context: Context, name: str) -> Context | None:
-    """The question asked of another framework, as its command would read it.
-
-    What the user chose (settings, margin, optimizer, modules, schedules, placement) is kept, what
-    was a default becomes the other's own. None where it does not offer what was chosen.
-    """
-    own, margin = context.traits, context.margin_fraction
-    default = load_traits(own.name, own.profile, own.settings)
-    try:
-        traits = with_optimizer(load_traits(name, CURRENT, own.settings), own.optimizer.name)
-        traits = with_training(traits, own.training)
-        if own.recompute.selected != default.recompute.selected:
-            traits = with_recompute_modules(traits, own.recompute.selected)
-    except InputError:
-        return None
-    usual_margin = own.memory_uncertainty_fraction
-    if (usual_margin, margin) != (default.memory_uncertainty_fraction, usual_margin):
-        traits = replace(traits, memory_uncertainty_fraction=margin)
-    support, usual = traits.support, default.support
-    placements = _kept(context.placements, usual.placements, support.placements)
-    schedules = _kept(context.schedules, usual.schedules, support.schedules)
-    layers = context.job.mtp_layers
-    if layers == usual_mtp_layers(context.model, default):
-        layers = usual_mtp_layers(context.model, traits)
-    if not placements or not schedules or (layers and not support.trains_mtp):
-        return None
-    other = replace(
-        context,
-        job=replace(context.job, mtp_layers=layers),
-        traits=traits,
-        margin_fraction=traits.memory_uncertainty_fraction,
-        placements=placements,
-        schedules=tuple(one for one in SCHEDULES if one in schedules),
-        module_sets=(),
-    )
-    return replace(other, module_sets=module_sets(other)) if context.module_sets else other
-
-
-def _kept(
-    given: tuple[str, ...], default: tuple[str, ...], offered: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return the given values that are offered; all offered values if none was given."""
-    if not given or set(given) == set(default):
-        return offered
-    return tuple(one for one in given if one in offered)
+        if query is None or name in asked:
+            continue
+        with suppress(InputError):  # it does not offer what was chosen
+            other = query.with_(framework=name, profile=None)
+            found = resolve(other, num_gpus=context.cluster.num_accelerators).context
+            job = replace(found.job, global_batch=context.job.global_batch)
+            kept = replace(found, cluster=context.cluster, job=job)
+            yield changed(case, kept, "--framework", name, *profile)
 
 
 def other_batches(case: Case) -> Iterator[Change]:
@@ -257,51 +213,37 @@ def with_memory(context: Context, *, hbm: float = 1.0, host: float = 1.0) -> Con
 
 
 MORE_NODES = (4, 16, 64)  # times the nodes there are, where their number is no limit
-HOST_MEMORY = ("host_memory_bytes", "host_memory_note", "nvme_bytes")  # of a node
 
 
-def resized(cluster: ClusterSpec, num_gpus: int) -> ClusterSpec:
-    """The cluster with another number of GPUs, in whole nodes or a part of one.
+def of_size(case: Case, num_gpus: int) -> Case:
+    """The question on another number of the same GPUs, in whole nodes or a part of one.
 
-    As the catalog has it where the cluster comes from there, with the memory that was given for
-    it; else as many of its own nodes below its outermost network level. Levels of the network and
-    shares of a node follow from the number, so they are put together again by the catalog, which
-    has read its files by then; every other change edits the context.
+    As the catalog or the cluster's file has so many; else as many of its own nodes below its
+    outermost network level. Levels of the network and shares of a node follow from the number.
     """
+    cluster, query = case.context.cluster, case.query
     if num_gpus == cluster.num_accelerators:
-        return cluster
-    own, given = _catalogs(cluster), cluster.node
-    if own is not None:
-        with suppress(InputError):
-            made = load_cluster_of(cluster.name, num_gpus)
-            # A part of a node has its share of host memory, unless the user said how much.
-            host = made.node
-            for name in HOST_MEMORY:
-                if getattr(given, name) != getattr(own.node, name):
-                    host = given
-            return replace(made, node=_with_memory(made.node, hbm=given, host=host))
-    num_nodes = -(-num_gpus // given.num_accelerators)
-    return replace(
-        cluster,
-        num_nodes=num_nodes,
-        fabric=replace(cluster.fabric, num_accelerators=num_nodes * given.num_accelerators),
-    )
+        return case
+    with suppress(InputError):
+        if query is not None:
+            place = place_of(query.cluster, query.get("host_memory")) or query.cluster
+            machine, host_memory_bytes = split_host_memory(place)
+            made = load_cluster_of(str(machine), num_gpus)
+            made = with_host_memory(made, host_memory_bytes) if host_memory_bytes else made
+            return case.with_each(lambda context: replace(context, cluster=made))
+    size = cluster.node.num_accelerators
+    num_nodes = -(-num_gpus // size)
+    fabric = replace(cluster.fabric, num_accelerators=num_nodes * size)
+    grown = replace(cluster, num_nodes=num_nodes, fabric=fabric)
+    return case.with_each(lambda context: replace(context, cluster=grown))
 
 
 def argument_of(cluster: ClusterSpec) -> str:
     """Return the command-line argument of a catalog cluster; empty for one from a file."""
-    return cluster.name if re.fullmatch(r"\d+x.+", cluster.name) and _catalogs(cluster) else ""
-
-
-def of_size(context: Context, num_gpus: int) -> Context:
-    """The context on another number of the same GPUs."""
-    return replace(context, cluster=resized(context.cluster, num_gpus))
-
-
-def with_nodes(context: Context, num_nodes: int) -> Context:
-    """The context on another number of the same nodes; of a part of a node, of whole ones."""
-    node = context.cluster.node
-    return of_size(context, num_nodes * (node.whole or node).num_accelerators)
+    with suppress(InputError):
+        if load_cluster(cluster.name).num_accelerators == cluster.num_accelerators:
+            return cluster.name
+    return ""
 
 
 def more_nodes(context: Context) -> tuple[int, ...]:
@@ -312,20 +254,3 @@ def more_nodes(context: Context) -> tuple[int, ...]:
     # No larger cluster is looked at, unless the one asked about is.
     most = 2**17 // (cluster.node.whole or cluster.node).num_accelerators
     return tuple(number for number in possible if number <= most) or (cluster.num_nodes,)
-
-
-def _catalogs(cluster: ClusterSpec) -> ClusterSpec | None:
-    """The catalog's cluster of that name, where it is this one but for its memory."""
-    try:
-        own = load_cluster(cluster.name)
-    except InputError:
-        return None
-    node = _with_memory(cluster.node, hbm=own.node, host=own.node)
-    same = replace(cluster, assumptions=(), node=node)
-    return own if same == replace(own, assumptions=()) else None
-
-
-def _with_memory(node: NodeSpec, *, hbm: NodeSpec, host: NodeSpec) -> NodeSpec:
-    accelerator = replace(node.accelerator, hbm_bytes=hbm.accelerator.hbm_bytes)
-    on_host = {key: getattr(host, key) for key in HOST_MEMORY}
-    return replace(node, accelerator=accelerator, **on_host)

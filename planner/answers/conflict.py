@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from planner.answers.base import Deadline
-from planner.answers.changes import UNLIMITED, more_nodes, with_memory, with_nodes
+from planner.answers.changes import UNLIMITED, more_nodes, of_size, with_memory
 from planner.answers.row import Row
 from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
@@ -31,14 +31,13 @@ WITHOUT: Mapping[str, Callable[[Context], Context]] = {
 class Limits:
     """The limits of one question, by name; user options are called what the user wrote."""
 
-    context: Context
-    narrowing: Narrowing
+    case: Case
     deadline: Deadline = field(default_factory=Deadline)  # after which looking for layouts gives up
 
     @cached_property
     def parts(self) -> Mapping[str, Narrowing]:
         """Narrowing by each user option alone."""
-        return {text: narrowing_of((text,)) for text in self.narrowing.limiting}
+        return {text: narrowing_of((text,)) for text in self.case.narrowing.limiting}
 
     def conflict(self) -> tuple[str, ...]:
         """A minimal set of limits that no layout keeps; SearchTimeoutError where time runs out.
@@ -49,17 +48,20 @@ class Limits:
 
     def can_hold(self, kept: Collection[str]) -> bool:
         """Return True if some layout keeps the limits named."""
-        context = self.context
+        case = self.case
         if GPUS not in kept:  # a larger cluster holds the layouts of every smaller one
-            context = with_nodes(context, more_nodes(context)[-1])
+            node = case.context.cluster.node
+            most = more_nodes(case.context)[-1] * (node.whole or node).num_accelerators
+            case = of_size(case, most)
         for name, lift in WITHOUT.items():
-            context = context if name in kept else lift(context)
-        case = Case(contexts=(context,), narrowing=self._kept(context, kept))
-        return fits(case, self.deadline) is not None
+            case = case if name in kept else case.with_each(lift)
+        narrowing = self._kept(case.context, kept)
+        return fits(replace(case, narrowing=narrowing), self.deadline) is not None
 
     def _kept(self, context: Context, kept: Collection[str]) -> Narrowing:
         """The narrowing of the options kept; the space holds all that the others fix and lift."""
-        domains = dimension_values(context, Narrowing(allowed=self.narrowing.allowed))
+        asked = self.case.narrowing
+        domains = dimension_values(context, Narrowing(allowed=asked.allowed))
         values: dict[str, tuple[int, ...]] = {}
         rules: list[Rule] = []
         kinds = set(LAYER_POLICY_NAMES)
@@ -71,7 +73,7 @@ class Limits:
                 rules += part.rules
                 kinds &= set(part.kinds)
         return replace(
-            self.narrowing,
+            asked,
             values=values,
             rules=tuple(rules),
             kinds=tuple(kind for kind in LAYER_POLICY_NAMES if kind in kinds),
@@ -79,11 +81,12 @@ class Limits:
 
     def in_words(self, name: str) -> str:
         """A limit with its figure."""
-        cluster, node = self.context.cluster, self.context.cluster.node
+        context = self.case.context
+        cluster, node = context.cluster, context.cluster.node
         if name == HBM:
-            margin = self.context.margin_fraction
+            margin = context.margin_fraction
             note = f" ({format_bytes(cluster.accelerator.hbm_bytes)} less {margin:.1%} margin)"
-            return f"{format_bytes(self.context.usable_bytes)} of HBM per GPU{note * bool(margin)}"
+            return f"{format_bytes(context.usable_bytes)} of HBM per GPU{note * bool(margin)}"
         if name == HOST:
             if not node.host_memory_bytes:
                 return "host memory, which is not known of this node"

@@ -12,14 +12,10 @@ from planner.answers.row import Row, row_of
 from planner.answers.rows import InputsRow, PlanRow
 from planner.answers.whatif import Case, best, fits, smallest, without_margin
 from planner.cost.context import Context
-from planner.cost.estimate import memory_estimate
-from planner.cost.stage_model import price_all
 from planner.limits import MAX_BATCH, MAX_SEQ_LEN
 from planner.search.feasible import SearchTimeoutError
 from planner.search.search import Progress
-from planner.search.space.legality import violations
 from planner.search.space.narrow import narrowing_of
-from planner.spec.strategy import Strategy
 
 MICRO_BATCH, SEQUENCE = "micro-batch", "sequence"
 BATCH = "global batch"
@@ -100,7 +96,6 @@ class _Quantity:
     keeps_batch: bool  # values are looked at with the question's batch, not one they divide
     deadline: Deadline
     progress: Progress
-    known: Strategy | None = None  # a layout that fits at the largest value that is known to fit
 
     @property
     def micro_batch(self) -> int:
@@ -142,28 +137,9 @@ class _Quantity:
         return replace(case, narrowing=narrowing_of(texts))
 
     def fits(self, value: int) -> bool:
-        """Return True if a layout fits: the known one, else any. Raises SearchTimeoutError."""
-        if self.known is not None and self._holds(self.known, value):
-            return True
+        """Return True if some layout fits. Raises SearchTimeoutError."""
         self.progress(f"looking for a {self.name} of {value:,}", 0.0)
-        found = fits(self.at(value), self.deadline)
-        if found is not None:
-            self.known = found.strategy
-        return found is not None
-
-    def _holds(self, strategy: Strategy, value: int) -> bool:
-        """Return True if one layout fits: a cheap test before a search."""
-        if self.name == MICRO_BATCH:
-            strategy = replace(strategy, micro_batch=value)
-        for context in self.at(value).contexts:
-            same = replace(
-                strategy,
-                num_micro_batches=context.job.global_batch // (strategy.dp * strategy.micro_batch),
-            )
-            is_legal = next(violations(context, same), None) is None
-            if is_legal and memory_estimate(price_all(context, [same])[0]).fits:
-                return True
-        return False
+        return fits(self.at(value), self.deadline) is not None
 
     def largest(self, above: int) -> tuple[int, int | None, bool]:
         """The largest value that fits, the next one, and whether the time was over before.
@@ -192,7 +168,6 @@ class _Quantity:
 
 def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = None) -> Largest:
     """The largest value, what binds it, the fastest plan there; ``held``: with less allowed."""
-    quantity.known = held.plan.strategy if held and held.plan else None
     value, beyond, is_cut = quantity.largest(held.value if held else 0)
     own, binds = quantity, tuple[str, ...]()
     is_size = quantity.name == MICRO_BATCH

@@ -1,7 +1,6 @@
 """A layout given degree by degree: filled in, refused where it is illegal; layouts compared."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from planner.cost.context import Context
@@ -34,23 +33,10 @@ DERIVED = {
 # Options that decide what has no option of its own.
 OPTIONS = {"num_micro_batches": "global_batch", **DERIVED}
 Option = int | str | tuple[int, ...] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayoutRequest:
-    """A layout as given; what is missing, or None, is filled in."""
-
-    given: Mapping[str, Any]  # of SEARCHED_FIELDS, by name
-    global_batch: int | None = None  # sequences; None: the context's, in whole micro-batches
-    recompute: str = "none"
-    recompute_layers: int | None = None  # of every stage under the policy; None: all of them
-    offloaded_layers: int | Literal["all"] | None = None  # of every stage, their activations
-    layers_per_stage: tuple[int, ...] | None = None
-
-    @property
-    def layout(self) -> Mapping[str, Any]:
-        """Searched fields as given, neutral defaults for the others."""
-        return {**FIELD_DEFAULTS, **self.given}
+# What is given of a layout, by name: searched fields; ``global_batch`` in sequences, without it the
+# context's in whole micro-batches; ``recompute`` and of how many layers of every stage, without a
+# number all; of how many activations are offloaded, or "all"; ``layers_per_stage``.
+Request = Mapping[str, Any]
 
 
 def offered_stages(traits: FrameworkTraits, pp: int) -> tuple[int, ...]:
@@ -58,22 +44,19 @@ def offered_stages(traits: FrameworkTraits, pp: int) -> tuple[int, ...]:
     return traits.support.zero_stages_with_pp if pp > 1 else traits.support.zero_stages
 
 
-def requested(**options: Option) -> LayoutRequest:
-    """The request that options make, by the names of SEARCHED_FIELDS and of the other fields."""
-    given = {name: options.pop(name) for name in SEARCHED_FIELDS if name in options}
-    values: dict[str, Any] = {**options}
-    return LayoutRequest(
-        given={name: value for name, value in given.items() if value is not None}, **values
-    )
+def requested(**options: Option) -> Request:
+    """The options that are given of a layout: SEARCHED_FIELDS and those of Request."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def option_problems(request: LayoutRequest) -> Iterator[tuple[str, str]]:
+def option_problems(request: Request) -> Iterator[tuple[str, str]]:
     """Yield the problems of single options, for any model and cluster."""
-    for name, value in request.given.items():
-        if text := _value_problem(name, value):
+    layout = {**FIELD_DEFAULTS, **request}
+    for name in SEARCHED_FIELDS:
+        if name in request and (text := _value_problem(name, request[name])):
             yield f"--{name.replace('_', '-')}", text
-    policy, layers, moved = request.recompute, request.recompute_layers, request.offloaded_layers
-    offload, percent = request.layout["offload"], request.layout["offload_percent"]
+    policy, layers = layout.get("recompute", "none"), layout.get("recompute_layers")
+    moved, offload = layout.get("offloaded_layers"), layout["offload"]
     needs_policy = f"needs --recompute {' or '.join(RECOMPUTED)}"
     unknown = f"unknown policy {policy!r}; allowed are {', '.join(RECOMPUTE_WORDS)}"
     no_optimizer = offload in OFFLOAD_CODES and "optimizer" not in offload
@@ -87,7 +70,7 @@ def option_problems(request: LayoutRequest) -> Iterator[tuple[str, str]]:
         ),
         (
             "--offload-percent",
-            1 <= percent < 100 and no_optimizer,
+            1 <= layout["offload_percent"] < 100 and no_optimizer,
             f"needs --offload with the optimizer's states; given {offload}",
         ),
         (
@@ -111,9 +94,9 @@ def _value_problem(name: str, value: int | str) -> str | None:
     return f"must be from {decision.least} to {decision.most:,}; given {value}"
 
 
-def _problems_with(context: Context, request: LayoutRequest) -> Iterator[tuple[str, str]]:
+def _problems_with(context: Context, request: Request) -> Iterator[tuple[str, str]]:
     """Yield the problems that would break filling the layout in."""
-    num_layers, traits, pp = context.model.num_blocks, context.traits, request.layout["pp"]
+    num_layers, traits, pp = context.model.num_blocks, context.traits, request.get("pp", 1)
     stages = offered_stages(traits, pp)
     if not set(stages) & set(traits.optimizer.zero_stages):
         offered = ", ".join(map(str, stages)) or "none"
@@ -122,15 +105,13 @@ def _problems_with(context: Context, request: LayoutRequest) -> Iterator[tuple[s
     if pp > num_layers:
         yield "--pp", f"must be at most {num_layers}, the layers; given {pp}"
     usual = default_layers(num_layers, min(pp, num_layers), 1)
-    longest = max(request.layers_per_stage or usual)
-    given = {
-        "--recompute-layers": request.recompute_layers,
-        "--offload-activations": request.offloaded_layers,
-    }
-    for option, layers in given.items():
+    longest = max(request.get("layers_per_stage", usual))
+    given = {"--recompute-layers": "recompute_layers", "--offload-activations": "offloaded_layers"}
+    for option, name in given.items():
+        layers = request.get(name)
         if isinstance(layers, int) and layers > longest:
             yield option, f"no stage has more than {longest} layers; given {layers}"
-    if request.layout["sequence_parallel"] and not traits.support.sequence_parallel:
+    if request.get("sequence_parallel") and not traits.support.sequence_parallel:
         yield "--sequence-parallel", f"{traits.name} offers no sequence parallelism"
 
 
@@ -147,11 +128,12 @@ def with_batch(context: Context, strategy: Strategy) -> Context:
     )
 
 
-def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy]:
+def resolve(context: Context, request: Request) -> tuple[Context, Strategy]:
     """Return the whole strategy and the context with its batch; InputError with broken rules."""
     _raise(option_problems(request))
     _raise(_problems_with(context, request))
-    asked, support = request.layout, context.traits.support
+    given = {name: request[name] for name in SEARCHED_FIELDS if name in request}
+    asked, support = {**FIELD_DEFAULTS, **given}, context.traits.support
     tp, pp = asked["tp"], asked["pp"]
     # The highest usual stage that the framework offers here with this optimizer.
     offered = offered_stages(context.traits, pp)
@@ -164,21 +146,21 @@ def resolve(context: Context, request: LayoutRequest) -> tuple[Context, Strategy
         "zero_stage": max(usual or possible, default=0),
         "sequence_parallel": tp > 1 and support.sequence_parallel,
     }
-    values = {**asked, **follows, **request.given}
-    batch = request.global_batch or context.job.global_batch
+    values = {**asked, **follows, **given}
+    batch = request.get("global_batch", context.job.global_batch)
     values["num_micro_batches"] = -(-batch // (values["dp"] * values["micro_batch"]))
     even = default_layers(context.model.num_blocks, pp, values["vpp"])
-    layers = request.layers_per_stage or even
+    layers = request.get("layers_per_stage", even)
 
     def at_most(limit: int | Literal["all"]) -> tuple[int, ...]:
         return layers if limit == "all" else tuple(min(number, limit) for number in layers)
 
     under = {
-        request.recompute: at_most(request.recompute_layers or "all"),
-        "offloaded": at_most(request.offloaded_layers or 0),
+        request.get("recompute", "none"): at_most(request.get("recompute_layers", "all")),
+        "offloaded": at_most(request.get("offloaded_layers", 0)),
     }
     strategy = Strategy(**values, **split_values(layers, under))
-    if request.global_batch is None:
+    if "global_batch" not in request:
         context = with_batch(context, strategy)
     broken = list(violations(context, strategy))
     if any(one.key == "layers_per_stage" for one in broken):

@@ -69,8 +69,8 @@ class NothingFits:
     def _in_conflict(self) -> Iterator[str]:
         if not self.conflict:
             return
-        several = len(self.conflict) > 1
-        yield "the fewest limits that no layout keeps together:" if several else "no layout keeps:"
+        together = "no layout keeps all of these limits; without any one of them something fits:"
+        yield together if len(self.conflict) > 1 else "no layout keeps:"
         yield from (f"  {text}" for text in self.limits)
         cluster = self.case.context.cluster
         if GPUS not in self.conflict:
@@ -205,27 +205,23 @@ class NothingFitsRow(Row):
         )
 
 
-def explain_nothing(
-    case: Case, deadline: Deadline | None = None, *, known: Plan | None = None
-) -> NothingFits:
-    """Find out why nothing fits; ``known``: the best plan without the one option that there is."""
-    limits = Deadline
-    all_s = limits.CONFLICT_S + limits.SHORTAGE_S + limits.CHANGES_S
-    share = min((deadline or Deadline()).left_s() / all_s, 1.0)
-    until = Deadline(share * limits.SHORTAGE_S)
+def explain_nothing(case: Case, deadline: Deadline | None = None) -> NothingFits:
+    """Find out why nothing fits."""
+    deadline = deadline or Deadline()
+    until = deadline.within(Deadline.SHORTAGE_S)
     lacking = [missing_memory(one, case.narrowing, until) for one in case.contexts]
     missing_bytes = [one.missing_bytes if one else math.inf for one in lacking]
     nearest = missing_bytes.index(min(missing_bytes))
     context, missing = case.contexts[nearest], lacking[nearest]
     others = [other for other in case.contexts if other is not context]
     case = replace(case, contexts=(context, *others))
-    until = Deadline(share * limits.CHANGES_S)
+    until = deadline.within(Deadline.CHANGES_S)
     endless = case.of(with_memory(context, hbm=UNLIMITED, host=UNLIMITED))
     unconstrained = best_within(endless, until) if missing else None
-    found = Remedies(asked=case, deadline=until, unconstrained=unconstrained).found(known)
+    found = Remedies(asked=case, deadline=until, unconstrained=unconstrained).found()
     is_complete = not until.is_over
-    until = Deadline(share * limits.CONFLICT_S)
-    limits_kept = Limits(context=context, narrowing=case.narrowing, deadline=until)
+    until = deadline.within(Deadline.CONFLICT_S)
+    limits_kept = Limits(case=case.of(context), deadline=until)
     conflict: tuple[str, ...] = ()
     with suppress(SearchTimeoutError):
         conflict = limits_kept.conflict()

@@ -57,10 +57,6 @@ class Parameter:
         step = 1 << max(0, eighth.bit_length() - 1)
         return max(1, round(self.value * factor / step) * step) / self.value
 
-    def is_worse(self, factor: float) -> bool:
-        """Return True if this factor makes no layout faster and lets none fit that did not."""
-        return self.is_hardware and (factor > 1.0 if self.is_cost else factor < 1.0)
-
 
 def scaled(part: Any, path: Sequence[str], factor: float) -> Any:  # noqa: ANN401 - any spec
     """A spec with the numbers at a path so many times as large; those not known stay None."""
@@ -188,7 +184,7 @@ def _sustained(context: Context) -> Parameter:
     own = gemm.sustained_fraction
     return Parameter(
         key=SUSTAINED,
-        title="GEMMs' share of it",
+        title="GEMM efficiency",
         value=own,
         paths=(f"{ACCELERATOR}.gemm.sustained_fraction",),
         # Of machines with this part, where they are known to differ.

@@ -8,7 +8,6 @@ import numpy as np
 
 from planner.answers.base import Answer, Deadline, Found, Plan
 from planner.answers.changes import switches
-from planner.answers.evidence import Evidence, evidence
 from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
@@ -24,13 +23,12 @@ from planner.search.search import (
     Progress,
     SearchResult,
     headroom_frontiers,
-    headroom_gib,
     most_headroom_gib,
     with_headroom,
 )
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
-from planner.units import Array, format_seconds
+from planner.units import format_seconds
 
 
 def _ranked(plans: Sequence[Plan], aim: Aim, top: int) -> tuple[Plan, ...]:
@@ -145,16 +143,6 @@ def _line(case: Case, aim: Aim, deadline: Deadline, progress: Progress) -> Found
     )
 
 
-def points_of(plans: Sequence[Plan], names: Sequence[str]) -> Array:
-    """Plans x objectives, all to be minimised; headroom in whole GiB, negated."""
-    points = objective_matrix(plans, names)
-    if "headroom_bytes" in names:
-        column = names.index("headroom_bytes")
-        for row, plan in enumerate(plans):
-            points[row, column] = -headroom_gib(plan.context, plan.estimate.memory.peak_bytes)
-    return points
-
-
 def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     """Return the plans that none dominates, in the order of GPUs, then time, then most headroom.
 
@@ -164,8 +152,8 @@ def merged(plans: Sequence[Plan], names: Sequence[str]) -> tuple[Plan, ...]:
     """
     if not plans:
         return ()
-    kept = [plans[row] for row in non_dominated(points_of(plans, names)).tolist()]
-    order = np.lexsort(points_of(kept, ("headroom_bytes", "iteration_s", "gpus")).T)
+    kept = [plans[row] for row in non_dominated(objective_matrix(plans, names)).tolist()]
+    order = np.lexsort(objective_matrix(kept, ("headroom_bytes", "iteration_s", "gpus")).T)
     return tuple(kept[row] for row in order.tolist())
 
 
@@ -192,7 +180,7 @@ def respecting_margin(
         f"tight: no plan leaves the margin free ({free}), by which published peaks exceeded the "
         "model; these plans may run out of memory"
     )
-    note = Note(kind=NoteKind.tight, text=text, subject="margin")
+    note = Note(kind=NoteKind.given, text=text, subject="margin")
     return replace(tight, notes=(*tight.notes, note))
 
 
@@ -207,8 +195,7 @@ def answered(
     if deadline.limit_s is not None and not found.is_complete:
         raise deadline.nothing_found()
     progress("looking for what would let it fit", 0.9)
-    case = Case(contexts=found.contexts, narrowing=resolved.narrowing)
-    raise nothing_fits(case, found, deadline)
+    raise nothing_fits(resolved, found, deadline)
 
 
 def searched(
@@ -281,7 +268,6 @@ class Beside:
     variants: tuple[tuple[Variant, ...], ...] = ()  # of the first plans, each fastest first
     resident: Variant | None = None  # without offload, and no slower than the first plan
     recipe: Placed | None = None  # the nearest one, priced for the question
-    evidence: Evidence | None = None  # of the first plan
 
 
 def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = False) -> Beside:
@@ -289,14 +275,12 @@ def beside_screen(answer: Answer, *, verbose: bool = False, show_all: bool = Fal
     if not answer.plans:
         return Beside()
     by_time = answer.aim.objective == "iteration_s"
-    first = answer.plans[0]
     shown = answer.plans if show_all else answer.plans[: verbose and by_time]
     limit_s, narrowing = answer.beside_s, answer.narrowing
     return Beside(
         variants=tuple(variants(plan, narrowing, limit_s=limit_s) for plan in shown),
         resident=resident_variant(answer),
         recipe=placed(answer),
-        evidence=evidence(first.context, first.strategy) if verbose else None,
     )
 
 

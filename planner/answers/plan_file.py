@@ -28,7 +28,7 @@ from planner.spec.job import JobSpec, Precision, read_documents
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import FIELDS, STRATEGY_FIELDS, FieldSpec, Strategy
 from planner.spec.training import MAX_RANK, Mode, Target, Training
-from planner.spec.traits import FrameworkTraits, SupportTraits
+from planner.spec.traits import FrameworkTraits
 
 SCHEMA_VERSION = 1
 Count = Annotated[int, Field(ge=0, le=limits.MAX_BLOCKS)]
@@ -60,7 +60,7 @@ class InputsPart(Strict):
 def _type_of(name: str, decision: FieldSpec) -> object:
     if name in STRATEGY_FIELDS:
         if decision.words or decision.is_flag:
-            return str if decision.words else bool
+            return Literal.__getitem__(tuple(decision.words)) if decision.words else bool
         return Annotated[int, Field(ge=decision.least, le=decision.most)]
     if name == "recompute_modules":
         return Annotated[tuple[str, ...] | None, Field(strict=False)]
@@ -183,25 +183,6 @@ def _context(inputs: InputsPart, path: Path, cluster_name: str) -> Context:
     )
 
 
-def _strategy(part: Strict, path: Path, support: SupportTraits) -> Strategy:
-    """The layout as the file states it; only its words are checked."""
-    given = part.model_dump()
-    if given["etp"] is None:
-        given["etp"] = int(support.usual_etp(given["tp"], given["ep"]))
-    unknown = [
-        Problem(
-            where=str(path),
-            key=f"strategy.{name}",
-            message=f"unknown {name} {given[name]!r}; allowed are {', '.join(decision.words)}",
-        )
-        for name, decision in STRATEGY_FIELDS.items()
-        if decision.words and given[name] not in decision.words
-    ]
-    if unknown:
-        raise InputError(unknown)
-    return Strategy(**given)
-
-
 def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan file, legal or not, for its own or another cluster; raises InputError."""
     data = load_yaml(path)
@@ -217,7 +198,11 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
             raise InputError.single(str(path), f"inputs.{key}", message)
     file = validate(PlanFile, data, str(path))
     context = _context(file.inputs, path, cluster or file.inputs.cluster)
-    strategy = _strategy(file.strategy, path, context.traits.support)
+    part: Strict = file.strategy
+    given = part.model_dump()
+    if given["etp"] is None:
+        given["etp"] = int(context.traits.support.usual_etp(given["tp"], given["ep"]))
+    strategy = Strategy(**given)
     if strategy.recompute_modules is not None:
         with_recompute_modules(context.traits, strategy.recompute_modules)
     return context, strategy, file

@@ -37,16 +37,13 @@ class Remedies:
         """The question that is changed."""
         return self.asked.of(self.asked.context)
 
-    def found(self, known: Plan | None) -> list[Remedy]:
+    def found(self) -> list[Remedy]:
         """The smallest change of each kind after which something fits, cheapest first, or pairs."""
         every = kinds(self.asked)
         larger = self.more_gpus()
         single: list[Remedy] = []
-        for place, kind in enumerate(every):
-            if known is not None and place == 0:
-                single += [self.remedy(change, known) for change in _listed(kind(self.case))]
-            else:
-                single += self.least(kind(self.case))
+        for kind in every:
+            single += self.least(kind(self.case))
         found = single or self.pairs(every)
         if larger is not None:
             is_of_node = larger.change.case.context.cluster.num_accelerators <= self._per_node
@@ -118,9 +115,8 @@ class Remedies:
         whole = (per_node * number for number in nodes)
         for largest in dict.fromkeys([*first, *whole]):
             try:
-                found = smallest_feasible(
-                    of_size(context, largest), self.case.narrowing, deadline=until.ends_s
-                )
+                grown = of_size(self.case, largest)
+                found = smallest_feasible(grown.context, grown.narrowing, deadline=until.ends_s)
             except SearchTimeoutError:
                 break
             if found is None:
@@ -130,7 +126,7 @@ class Remedies:
             least = max(-(-fit.strategy.num_gpus // step), own // step + 1) * step
             # A part of a node has its share of host memory only, so the layout may not fit there.
             for num_gpus in (least, largest) if step == 1 else (least,):
-                case = self.case.of(of_size(context, num_gpus))
+                case = of_size(self.case, num_gpus)
                 plan = best_within(case, until)
                 if plan is not None or num_gpus == largest or step > 1:
                     plan = plan or unproved(case.context, fit.strategy)

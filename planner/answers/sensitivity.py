@@ -17,7 +17,6 @@ from planner.spec.strategy import Strategy
 FACTORS = (0.5, 0.9, 1.1, 2.0)  # of a figure's value, at which is planned again
 CROSSING_RATIO = 1.01  # a crossing lies between values that differ by less
 WORTH_FRACTION = 0.002  # of time; figures that move less have no effect
-PROBE_RATIO = 1.004  # on either side of where two plans take as long is planned again
 
 
 def layout_of(plan: Plan) -> tuple[object, ...]:
@@ -122,14 +121,7 @@ class _Asker:
     is_proved: bool = True  # every plan found was proved best
 
     def at(self, figure: Parameter, factor: float) -> Plan | None:
-        """The winner where the figure is so many times as large.
-
-        The best plan where it takes as long as before with less of a figure: no other is faster.
-        """
-        if figure.is_worse(factor):
-            kept = _moved(self.best, figure.scaled(self.best.context, factor))
-            if kept and kept.estimate.iter_time_s == self.best.estimate.iter_time_s:
-                return kept
+        """The winner where the figure is so many times as large."""
         share = min(1.0, self.num_done / self.num_planned)
         self.progress(f"planning with {figure.title} x{factor:.2g}", share)
         self.num_done += 1
@@ -137,17 +129,6 @@ class _Asker:
         found = first_plan(scaled, self.deadline, keeps_margin=self.keeps_margin)
         self.is_proved &= found is None or found.is_optimal
         return found
-
-    def seconds(self, figure: Parameter, plan: Plan | None, factor: float) -> float:
-        """A plan's time as plans are ranked, as it is, at another value; infinite where none is."""
-        if plan is None:
-            return math.inf
-        traits = plan.context.traits
-        context = next(each for each in self.case.contexts if each.traits == traits)
-        found = _moved(plan, figure.scaled(context, factor))
-        if found is None:
-            return math.inf
-        return found.estimate.iter_time_s * plan.ranked_s / plan.estimate.iter_time_s
 
 
 def sensitivity(
@@ -172,8 +153,8 @@ def sensitivity(
     if best is None:
         return None
     known = parameters(best.context)
-    # About three searches of a crossing, as most lie where prices say.
-    usual = len(known) * (len(FACTORS) + 3)
+    # About four searches of a crossing.
+    usual = len(known) * (len(FACTORS) + 4)
     deadline.num_left = usual * len(case.contexts)
     asker = _Asker(
         case=case,
@@ -231,14 +212,6 @@ def _kept(context: Context, strategy: Strategy) -> Plan | None:
     return found
 
 
-def _moved(plan: Plan, context: Context) -> Plan | None:
-    """The plan in another context; None where it is illegal or fits worse: within the margin."""
-    found = _kept(context, plan.strategy)
-    if found is None or found.estimate.memory.verdict != plan.estimate.memory.verdict:
-        return None
-    return replace(plan, context=context, estimate=found.estimate)
-
-
 def _crossings(
     figure: Parameter, winners: Mapping[float, Plan | None], asker: _Asker
 ) -> Iterator[Crossover]:
@@ -262,29 +235,15 @@ def _crossing(
 ) -> Crossover:
     """The crossing between a value where the best layout wins and one where it does not.
 
-    Looked for first on both sides of where the two plans that are known take as long, then by
-    halves; of counts until no whole one is left in between.
+    By halves; of counts until no whole one is left in between.
     """
-
-    def is_no_slower(factor: float) -> bool:
-        return asker.seconds(figure, asker.best, factor) <= asker.seconds(figure, found, factor)
-
-    near, far = crossing(inside, outside, is_no_slower, ratio=PROBE_RATIO)
-    equal = math.sqrt(far * near)
     winners = {outside: found}
 
     def holds(factor: float) -> bool:
         winners[factor] = asker.at(figure, factor)
         return _same(winners[factor], asker.best)
 
-    _, far = crossing(
-        inside,
-        outside,
-        holds,
-        ratio=CROSSING_RATIO,
-        possible=figure.factor,
-        guesses=(equal * PROBE_RATIO, equal / PROBE_RATIO),
-    )
+    far = crossing(inside, outside, holds, ratio=CROSSING_RATIO, possible=figure.factor)
     winner = winners[far]
     return Crossover(
         factor=far,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from planner.answers.base import Answer, Deadline, Plan
 from planner.answers.changes import NOTHING_OFFLOADED, narrowed
-from planner.answers.evidence import Evidence, evidence
 from planner.answers.plan import merged
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, NearestRow
@@ -28,7 +27,6 @@ class Sizing:
     limits: JobLimits
     sizes: tuple[Plan, ...]  # ascending in GPUs, each faster than all smaller ones
     chosen: Plan | None  # in a cluster of its own; None where no size keeps the limits
-    evidence: Evidence | None = None  # of the chosen one
     nearest: tuple[Plan, ...] = ()  # ``nearest_sizes``, where none is chosen
     enough: Plan | None = None  # where none is chosen: the smallest beyond the largest cluster
     resident: Plan | None = None  # on the fewest GPUs with nothing offloaded
@@ -94,7 +92,7 @@ class Sizer:
 
         The network of a small cluster may differ from the same part of a large one (slices of a
         torus). So what keeps the limits in the large one (else the nearest) is searched in its own,
-        ascending until one keeps them; and where the times differ, descending while they are kept.
+        ascending until one keeps them, then descending while they are kept.
         """
 
         def own(row: int) -> Plan | None:
@@ -107,10 +105,7 @@ class Sizer:
             chosen = own(row) if size.num_gpus in tried else None
             if chosen is None:
                 continue
-            ratio = chosen.estimate.iter_time_s / size.estimate.iter_time_s
-            # Else the large cluster and its part are priced alike.
-            differs = abs(ratio - 1.0) > 1e-6
-            while differs and row and (smaller := own(row - 1)):
+            while row and (smaller := own(row - 1)):
                 chosen, row = smaller, row - 1
             return chosen
         return None
@@ -128,7 +123,6 @@ class Sizer:
             limits=self.limits,
             sizes=sizes,
             chosen=chosen,
-            evidence=evidence(chosen.context, chosen.strategy) if chosen else None,
             searches=searches,
         )
         if chosen is not None or not sizes:

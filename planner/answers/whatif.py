@@ -197,21 +197,15 @@ def crossing(
     holds: Callable[[float], bool],
     *,
     ratio: float,
-    possible: Callable[[float], float] = lambda value: value,
-    guesses: Iterable[float] = (),
-) -> tuple[float, float]:
-    """Values around where a test that holds at ``near`` stops to hold, not at ``far`` any more.
+    possible: Callable[[float], float],
+) -> float:
+    """The value nearest to ``near``, where a test holds, at which as at ``far`` it does not.
 
-    They differ by at most ``ratio``, or have no ``possible`` value in between. ``guesses`` are
-    tried first, the last one in front.
+    One a ``ratio`` nearer it holds, or there is no ``possible`` value in between.
     """
-    waiting = list(guesses)
     while max(far / near, near / far) > ratio:
-        is_guess = bool(waiting)
-        middle = possible(waiting.pop() if is_guess else math.sqrt(far * near))
+        middle = possible(math.sqrt(far * near))
         if not min(near, far) < middle < max(near, far):
-            if is_guess:
-                continue
             break
         near, far = (middle, far) if holds(middle) else (near, middle)
-    return near, far
+    return far

@@ -246,13 +246,11 @@ def why(
             raise deadline.nothing_found()
     if asked.plan is None:
         progress("looking for what would let it fit", 0.9)
-    is_alone = len(case.narrowing.limiting) == len(case.contexts) == 1
-    known = of_all.plan if is_alone else None
     return WhyAnswer(
         case=case,
         best=of_all.plan,
         asked=asked.plan,
-        nothing=explain_nothing(case, known=known) if asked.plan is None else None,
+        nothing=explain_nothing(case) if asked.plan is None else None,
         is_complete=asked.is_complete and of_all.is_complete,
     )
 

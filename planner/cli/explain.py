@@ -67,8 +67,7 @@ def explain(
             "--layers-per-stage": layers_per_stage,
             "--offload-activations": offload_activations,
         }
-        given = (name for name, value in own.items() if value is not None)
-        options.refuse_all(given, "belongs to a layout (MODEL CLUSTER); a plan has its own")
+        options.refuse_all(own, "belongs to a layout (MODEL CLUSTER); a plan has its own")
         plan, file = saved_plan(query)
         priced = plan.context, plan.strategy, plan.estimate
         return _explained(*priced, item, file, show_all=show_all or verbose)
@@ -131,7 +130,7 @@ def _layout(
         problems.add(option, message)
     if query.get("framework") == "any":
         problems.add("--framework", "one framework is needed here; given any")
-    if query.get("recompute_modules") is not None and request.recompute != "selective":
+    if query.get("recompute_modules") is not None and request.get("recompute") != "selective":
         problems.add("--recompute-modules", "needs --recompute selective")
     left_open = query.with_(**dict.fromkeys(OF_LAYOUT))
     asked = question.resolve(left_open, problems=problems).without_note("margin")

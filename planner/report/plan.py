@@ -211,8 +211,7 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[Part]:
     yield Text()
     if answer.plans:
         yield from _variants(answer, beside)
-    if beside.evidence:
-        yield from ground_lines(answer.plans[0], beside.evidence)
+        yield from ground_lines(answer.plans[0])
     model = f"{context.model.name}: {describe_size(context.model)}"
     yield Text(f"{model}; {context.cluster.name}: {machines}", "dim")
     yield from note_lines(answer.notes, assumed=True)

@@ -125,12 +125,11 @@ def _search_line(sizing: Sizing) -> str:
 
 def _grounds(sizing: Sizing) -> list[Text | str]:
     """Return what the size rests on: its plan's costs, evidence, prices, software, search."""
-    chosen, evidence = sizing.chosen, sizing.evidence
-    cluster = sizing.case.context.cluster
+    chosen, cluster = sizing.chosen, sizing.case.context.cluster
     basis = ["time: without start-up, checkpoints, evaluation, failures and restarts."]
     basis += [amount.basis(cluster) for amount in AMOUNTS.values()]
     return [
-        *(ground_lines(chosen, evidence) if chosen and evidence else ()),
+        *(ground_lines(chosen) if chosen else ()),
         *(Text(line, "dim") for line in basis),
         *note_lines(sizing.case.notes, assumed=True),
         *software_lines(sizing.case.contexts, sizing.sizes),

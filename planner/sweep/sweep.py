@@ -176,19 +176,14 @@ def _value(name: str, given: object) -> tuple[Value, Any]:
         if not isinstance(given, bool):
             raise ValueError(f"must be true or false; given {brief(given)}")
         return given, given
-    if isinstance(given, list) and not option.many:
-        raise ValueError("is a list inside the list; this option takes one value a cell")
-    parts = given if isinstance(given, list) else [given]
-    for part in parts:
-        if isinstance(part, bool) or not isinstance(part, str | int | float):
+    several = given if option.many and isinstance(given, list) else [given]
+    for each in several:
+        if isinstance(each, bool) or not isinstance(each, str | int | float):
             text = "must be a number or a word (quote yes, no, on, off)"
-            raise ValueError(f"{text}; given {brief(part)}")
-    texts = [str(part) for part in parts]
-    if option.many:
-        option.read(texts)
-        return " ".join(texts), texts
-    value: Value = option.read(texts[0])
-    return value, texts[0]
+            raise ValueError(f"{text}; given {brief(each)}")
+    texts = [str(each) for each in several]
+    value = option.read(texts if option.many else texts[0])
+    return (" ".join(texts), texts) if option.many else (value, texts[0])
 
 
 def check_values(sweep: Sweep, path: Path) -> None:

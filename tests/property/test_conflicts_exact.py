@@ -7,8 +7,9 @@ import pytest
 from contexts import context_of
 from enumerated import enumerate_space
 
-from planner.answers.changes import with_memory, with_nodes
+from planner.answers.changes import of_size, with_memory
 from planner.answers.conflict import HBM, HOST, Limits, missing_memory
+from planner.answers.whatif import Case
 from planner.cost.context import Context
 from planner.search.conflicts import conflicting_rules
 from planner.search.feasible import first_feasible, smallest_feasible
@@ -62,7 +63,7 @@ def test_a_conflict_is_one_and_no_smaller_set_is(
     context, narrowing = small(hbm_gib), read_narrowing(**options)
     if fits(context, narrowing):
         return
-    limits = Limits(context=context, narrowing=narrowing)
+    limits = Limits(case=Case(contexts=(context,), narrowing=narrowing))
     conflict = limits.conflict()
     assert not limits.can_hold(conflict)
     for fewer in combinations(conflict, len(conflict) - 1):
@@ -91,18 +92,20 @@ def test_what_is_missing_of_host_memory_is_said_so() -> None:
     assert short is not None
     assert short.limit == HOST
     assert short.missing_bytes > 0
-    conflict = Limits(context=context, narrowing=narrowing).conflict()
+    conflict = Limits(case=Case(contexts=(context,), narrowing=narrowing)).conflict()
     assert set(conflict) == {HOST, "--fix offload=optimizer:host"}
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_larger_cluster_holds_what_fits_in_a_smaller_one(options: dict[str, list[str]]) -> None:
     """No assumption: its space holds theirs, and memory does not depend on the cluster."""
-    context, narrowing = small(2.0), read_narrowing(**options)
+    case = Case(contexts=(small(2.0),), narrowing=read_narrowing(**options))
+    size = case.context.cluster.node.num_accelerators
     for num_nodes in (1, 2, 3):
-        found = first_feasible(with_nodes(context, num_nodes), narrowing)
+        found = first_feasible(of_size(case, num_nodes * size).context, case.narrowing)
         if found is not None:
-            assert first_feasible(with_nodes(context, num_nodes + 1), narrowing) is not None
+            larger = of_size(case, (num_nodes + 1) * size).context
+            assert first_feasible(larger, case.narrowing) is not None
 
 
 ILLEGAL: tuple[dict[str, list[str]], ...] = (

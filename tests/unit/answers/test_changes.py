@@ -8,7 +8,6 @@ from in_process import planner
 
 from planner.answers.nothing_fits import NothingFits, explain_nothing
 from planner.answers.remedies import Remedy
-from planner.answers.whatif import Case
 from planner.query.query import Query
 from planner.query.resolve import resolve
 
@@ -22,8 +21,7 @@ QUESTIONS = {
 def nothing_of(name: str) -> NothingFits:
     model, cluster, framework, seq_len, forbidden = QUESTIONS[name]
     words = {"framework": framework, "precision": "bf16", "seq_len": seq_len}
-    asked = resolve(Query.of(model, cluster, forbid=forbidden, **words))
-    return explain_nothing(Case(contexts=asked.contexts, narrowing=asked.narrowing))
+    return explain_nothing(resolve(Query.of(model, cluster, forbid=forbidden, **words)))
 
 
 def typed(name: str, remedy: Remedy) -> list[str]:

@@ -12,6 +12,7 @@ from planner.answers.plan import answer
 from planner.answers.whatif import Case
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
+from planner.query.query import Query
 from planner.search.space.narrow import read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.units import GIB
@@ -31,7 +32,8 @@ def test_memory_and_gpus_are_in_conflict_where_only_more_of_either_helps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context = context_of(model="llama3.1-405b", cluster="1xdgx-h100", global_batch=64)
-    found = explained(context)
+    query = Query.of("llama3.1-405b", "1xdgx-h100")
+    found = explain_nothing(Case(contexts=(context,), query=query))
     assert found.conflict == (HBM, GPUS)
     assert found.limits[1] == "8 GPUs"
     assert found.forbidding is None

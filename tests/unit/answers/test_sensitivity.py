@@ -4,7 +4,6 @@ import pytest
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.parameters import Parameter
-from planner.answers.rows import layout_row
 from planner.answers.sensitivity import Sensitivity, layout_of, sensitivity
 from planner.answers.whatif import Case, first_plan
 from planner.query.query import Query
@@ -78,20 +77,3 @@ def test_what_is_worth_measuring_is_what_moves_time_most_over_its_range(
 def test_every_winner_was_proved_best(result: Sensitivity) -> None:
     assert result.is_proved
     assert result.num_searches > 4 * len(result.responses) - 10
-
-
-def test_a_plan_that_is_kept_without_a_search_is_the_one_a_search_finds(
-    case: Case, result: Sensitivity
-) -> None:
-    now_s = result.best.estimate.iter_time_s
-    kept = [
-        (one.figure, point)
-        for one in result.responses
-        for point in one.points
-        if point.plan_iter_time_s == now_s and one.figure.is_worse(point.factor)
-    ]
-    assert len(kept) >= 4
-    for figure, point in kept[::2]:
-        found = winner(case, figure, point.factor)
-        assert layout_row(found.strategy) == point.strategy
-        assert found.weighed_s == pytest.approx(result.best.weighed_s, rel=1e-12)

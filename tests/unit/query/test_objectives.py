@@ -25,6 +25,7 @@ from planner.query.objectives import (
 from planner.query.options import OPTIONS
 from planner.search.ranking.goals import non_dominated
 from planner.spec.job import JobSpec
+from planner.units import GIB
 
 JOB = JobSpec(global_batch=512, seq_len=8192, total_tokens=2**40)
 """2**22 tokens per iteration: 2**18 iterations."""
@@ -72,7 +73,8 @@ def test_objectives_of_a_plan_are_its_own_figures(plans: tuple[Plan, ...]) -> No
         assert OBJECTIVES["energy_kwh"].value(plan) == pytest.approx(0.7 * plan.gpu_hours())
         memory = plan.estimate.memory
         left = memory.usable_bytes - max(memory.stage_peak_bytes)
-        assert OBJECTIVES["headroom_bytes"].value(plan) == pytest.approx(left)
+        whole = OBJECTIVES["headroom_bytes"].value(plan)
+        assert whole - 1.0 <= left < whole + GIB
 
 
 def test_the_option_offers_every_objective() -> None:
@@ -82,7 +84,7 @@ def test_the_option_offers_every_objective() -> None:
 def test_the_matrix_is_minimised_in_all_columns(plans: tuple[Plan, ...]) -> None:
     matrix = objective_matrix(plans)
     assert matrix.shape == (len(plans), len(OBJECTIVES))
-    assert matrix[:, -1].tolist() == [-plan.estimate.memory.headroom_bytes for plan in plans]
+    assert matrix[:, -1].tolist() == [-OBJECTIVES["headroom_bytes"].value(plan) for plan in plans]
     kept = non_dominated(objective_matrix(plans, ["gpus", "iteration_s"]))
     assert kept.tolist() == list(range(len(plans)))
     assert objective_matrix([]).shape == (0, len(OBJECTIVES))
