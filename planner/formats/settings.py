@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, partialmethod, wraps
 from itertools import islice
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from planner.documents.tree import Duplicate, load_own
@@ -211,7 +211,11 @@ class ConfigView:
 # Conditions of data files have words for the kinds of values.
 FUNCTIONS: Functions = {
     "any": any,
+    "counts": as_counts,
+    "len": len,
     "list": list,
+    "min": min,
+    "product": lambda sizes: prod(map(int, sizes)),
     "on": is_on,
     "flag": as_flag,
     "whole": as_whole,

@@ -11,7 +11,7 @@ from planner.documents.tree import load_own
 from planner.errors import did_you_mean
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.keys import DeepspeedView
-from planner.formats.settings import Refused, Rules, Violations
+from planner.formats.settings import Rules, Violations
 
 rule = Rules(DeepspeedView)
 rule.add_table(load_own(__package__, "rules.yaml"))
@@ -73,22 +73,6 @@ def key_not_removed(file: DeepspeedView) -> Violations:
             instead = f", or {replaced[key]} in its place" if key in replaced else ""
             refusal = f"DeepSpeed removed {key} and refuses it"
             yield key, f"{refusal}; allowed is to leave it out{instead}"
-
-
-@rule.unenforced("our own block, for the script", key=keys.LAYERS)
-def stages_have_layers(file: DeepspeedView) -> Refused:
-    """training_script.layers_per_stage has a count per stage, and all layers."""
-    counts, stages, layers = file[keys.LAYERS], file.stages, file.decided("model.num_layers")
-    is_list = isinstance(counts, list)
-    if not is_list or any(type(count) is not int for count in counts):
-        return {}
-    number, total = len(counts), sum(counts)
-    least = min(counts, default=1)
-    return {
-        f"one count per stage is needed: {stages}; given {number}": number != stages,
-        f"must add up to the model's {layers} layers; given {total}": layers and total != layers,
-        f"every stage needs a layer; given {least}": least < 1,
-    }
 
 
 @rule.unenforced(f"{_ENGINE} makes it, or PyTorch")

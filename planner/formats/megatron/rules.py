@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 from functools import partial
-from math import prod
 
 from planner.documents.tree import load_own
 from planner.formats.megatron.options import (
     BATCH,
-    CHUNK,
     CHUNKS,
     CP,
     FIRST,
@@ -36,9 +34,6 @@ REQUIRED = {
     "--seq-length": ("--encoder-seq-length",),
     "--micro-batch-size": (),
 }
-CP_TYPE = "--cp-comm-type"
-METHOD, UNIT = "--recompute-method", "--recompute-num-layers"
-GRANULARITY, MODULES = "--recompute-granularity", "--recompute-modules"
 OFFLOADING, OFFLOADED = "--fine-grained-activation-offloading", "--offload-modules"
 # Ways of balancing that go with dropped tokens.
 _LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
@@ -63,14 +58,6 @@ def degrees_divide_processes(file: MegatronView) -> Violations:
         given = f"tp x pp x cp = {file.model_ranks}"
         key = max(degrees, key=degrees.__getitem__)
         yield key, f"{given} must divide the processes; given {file.num_gpus}"
-
-
-@in_arguments()
-def one_way_to_interleave(file: MegatronView) -> Violations:
-    """Chunk size, number of chunks, and layout exclude each other."""
-    found = file.having(CHUNK, CHUNKS, LAYOUT)
-    if len(found) > 1:
-        yield found[-1], f"at most one of {CHUNK}, {CHUNKS}, {LAYOUT}; given {', '.join(found)}"
 
 
 @rule(_LAYOUT, LAYOUT)
@@ -184,25 +171,6 @@ def batch_schedule_is_whole(file: MegatronView) -> Refused:
 
 
 @in_arguments()
-def hierarchy_makes_up_cp(file: MegatronView) -> Violations:
-    """Two-level context parallelism needs its sizes, and they make up cp."""
-    option = "--hierarchical-context-parallel-sizes"
-    sizes = file.words(option)
-    if sizes and prod(map(int, sizes)) != file.cp:
-        yield option, f"must multiply to cp {file.cp}; given {' x '.join(sizes)}"
-    elif not sizes and "a2a+p2p" in file.words(CP_TYPE):
-        yield CP_TYPE, f"a2a+p2p needs {option}"
-
-
-@in_config(CP_TYPE)
-def exchange_fits_layers(file: MegatronView) -> Refused:
-    """One way of context parallelism serves all layers, or every layer names its own."""
-    count, layers = len(file.words(CP_TYPE)), file.num_layers
-    is_other = file.cp > 1 and layers and count not in (0, 1, layers)
-    return {f"must name 1 way or {layers}, one per layer; given {count}": is_other}
-
-
-@in_arguments()
 def required_options(file: MegatronView) -> Violations:
     """Is missing; Megatron has no default for it."""
     # A model that is described is described in full; other scripts may have defaults.
@@ -224,22 +192,6 @@ def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
     others = [each for each in file.words(_BALANCING) if each not in _LOSSES]
     if has_factor and others:
         yield CAPACITY, f"needs {_BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
-
-
-@in_config(GRANULARITY)
-def full_recompute_is_complete(file: MegatronView) -> Refused:
-    """Full recomputation is told how and how many layers."""
-    missing = [option for option in (METHOD, UNIT) if option not in file.settings]
-    return {f"full needs {' and '.join(missing)}": file.granularity == "full" and missing}
-
-
-@rule.unenforced(f"{CONFIG}: the layers ask for recompute_granularity alone")
-def recompute_has_a_granularity(file: MegatronView) -> Violations:
-    """Nothing is recomputed without --recompute-granularity full or selective."""
-    found = [option for option in (METHOD, UNIT, MODULES) if option in file.settings]
-    is_open = GRANULARITY in file.settings or file.flag("--recompute-activations")
-    if found and not is_open:
-        yield found[0], f"nothing is recomputed without {GRANULARITY} full or selective"
 
 
 @rule(_BOTH, OFFLOADING, on=OFFLOADING)

@@ -103,15 +103,6 @@ def _disagrees(file: ConfigView, inner: str, own: str) -> tuple[str, str]:
     return full, f'{given} {file[full]}, {own}; "auto"'
 
 
-@rule(ARGUMENTS, key="load_best_model_at_end")
-def best_model_is_saved(file: ConfigView) -> Refused:
-    """The best model is found when it is evaluated and saved alike."""
-    save = file.word("save_strategy", "steps")
-    evaluate = file.word("eval_strategy", file.word("evaluation_strategy", "no"))
-    message = f"given true with eval_strategy {evaluate}, save_strategy {save}; both alike"
-    return {message: file.flag("load_best_model_at_end") and save not in ("best", evaluate)}
-
-
 rule.unenforced(
     "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin set_auto_wrap_policy",
     name="wrapped_class_is_the_models",
