@@ -299,7 +299,8 @@ def _whole_gradients(parts: StageParameters) -> Array:
     states, strategy = parts.context.traits.states, parts.strategy
     if parts.context.traits.overheads.num_buckets > 0:
         return np.zeros(len(strategy))
-    unit = np.maximum(parts.params, np.where(strategy.pp == 1, parts.last_params, 0.0))
+    head_waits = states.gathers_embedding_with_head | (strategy.pp > 1)
+    unit = np.maximum(parts.params, np.where(head_waits, 0.0, parts.last_params))
     units = unit + (states.whole_gradient_units - 1.0) * parts.params
     queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
     waiting = np.maximum(units, np.minimum(queue, _rank_params(parts)))
@@ -327,11 +328,15 @@ def unit_buffer_bytes(parts: StageParameters) -> Array:
 def transient_layer_bytes(parts: StageParameters) -> Array:
     """:func:`unit_buffer_bytes` and ``2 · down``: that projection's 16-bit gradient comes first.
 
+    A unit of embedding and head stays gathered until the embedding has its gradient, and the head's
+    gradient waits for it: ``2 · (root + head)``, seen in a traced step of torch's fully_shard.
     The caller adds the activation gradients of :func:`planner.layers.block.backward_tensors`.
     """
     made = _whole_gradients(parts) > 0
-    first = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
-    return unit_buffer_bytes(parts) + weight_bytes(parts.context) * first
+    held = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
+    if parts.context.traits.states.gathers_embedding_with_head:
+        held = held + np.where(_gathers(parts), _root_params(parts) + parts.last_params, 0.0)
+    return unit_buffer_bytes(parts) + weight_bytes(parts.context) * held
 
 
 def offload_buffer_bytes(parts: StageParameters) -> Array:

@@ -18,8 +18,10 @@ from planner.units import Array, Mask
 
 
 def weight_bytes(context: Context) -> float:
-    """Bytes of a weight as kernels read it and as it travels."""
-    return element_bytes(context.job.precision)
+    """Bytes of a weight as it travels: as kernels read it, in fp32 under autocast."""
+    traits = context.traits
+    is_cast = traits.kernels.widens_stream and not traits.training.is_frozen
+    return element_bytes("fp32" if is_cast else context.job.precision)
 
 
 @dataclass(frozen=True, kw_only=True)

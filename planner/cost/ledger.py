@@ -17,7 +17,11 @@ from planner.cost.memory_terms import (
 from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.stage_parts import Per
-from planner.cost.states import unsharded_until_step, without_gradient_copies
+from planner.cost.states import (
+    offloaded_fraction,
+    unsharded_until_step,
+    without_gradient_copies,
+)
 from planner.layers.block import (
     LayerGroup,
     embedding_op,
@@ -348,9 +352,12 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     in_pass = _allocated(lasting) + max(_allocated(loss), in_backward)
     # While the optimizer steps, weights, gradients and states are left, with its temporaries: only
     # where these are larger than activations is that the fullest moment.
-    states, parts = subject.context.traits.states, subject.parts
+    parts, traits = subject.parts, subject.context.traits
     shards = parts.num_shards if subject.strategy.zero_stage else 1.0
-    temporaries = _parameters(subject, stage) * states.step_temporary_bytes / shards
+    second_moment_bytes = mean_states(subject.context.model, traits.optimizer).layer / 2.0
+    each = second_moment_bytes * traits.states.steps_all_at_once
+    here = 1.0 - offloaded_fraction(subject.columns)
+    temporaries = _parameters(subject, stage) * each * here / shards
     kept = sum(item.num_bytes for item in static if item.shape)
     return StageLedger(
         stage=stage,

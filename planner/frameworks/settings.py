@@ -90,12 +90,11 @@ def with_training(traits: FrameworkTraits, training: Training) -> FrameworkTrait
             f"{' or '.join(options)} trains it",
         )
     saved = traits.kernels.saved.of_frozen_weights()
-    widens_stream = traits.kernels.widens_stream and training.mode == "qlora"
-    if widens_stream:
+    if traits.kernels.widens_stream and training.mode == "qlora":
         # Sections whose tensors are as wide as the stream between layers; attention is computed in
         # 16 bits, and norms keep fp32 anyway.
         saved = saved.in_32_bits(("mlp", "backward"))
-    kernels = replace(traits.kernels, saved=saved, widens_stream=widens_stream)
+    kernels = replace(traits.kernels, saved=saved)
     stages = traits.support.frozen_zero_stages or traits.support.zero_stages
     support = replace(traits.support, zero_stages=stages)
     return replace(traits, training=training, kernels=kernels, support=support)

@@ -397,13 +397,13 @@ def frozen_op(op: Op, training: Training, traits: KernelTraits, num_matrices: in
 
     Bytes: 2 per weight, or in linear layers of a 4-bit base ``0.5 + (1 + 4/256) / 64`` (arXiv
     2305.14314, section 3: blocks of 64, scales in 8 bits by blocks of 256). Such a base is rebuilt
-    in 16 bits (:data:`DEQUANTISATIONS`). The rest has 2 bytes, 4 where it was widened.
+    in 16 bits (:data:`DEQUANTISATIONS`). The rest has 2 bytes, 4 where it is fp32.
     """
     weights = ZERO + sum(gemm.n * gemm.k * gemm.count for gemm in op.gemms if gemm.has_weight)
-    frozen_bytes = weights * training.frozen_linear_bytes + (
-        op.params - weights
-    ) * frozen_input_bytes(traits)
-    is_quantised = training.frozen_linear_bytes < FROZEN_BYTES and bool(op.gemms)
+    each = frozen_input_bytes(traits)
+    linear = training.frozen_linear_bytes if training.mode == "qlora" else each
+    frozen_bytes = weights * linear + (op.params - weights) * each
+    is_quantised = training.mode == "qlora" and bool(op.gemms)
     forward, backward, launches = DEQUANTISATIONS[traits.dequantisation]
     kernels = launches * num_matrices if is_quantised else 0.0
     weights = weights if is_quantised else ZERO
@@ -588,7 +588,8 @@ def with_adapters(
     places, found = projections(model), list[Op]()
     adapters = adapters_of(model, training, traits)
     for op in ops:
-        op = widened_op(op, shape, gated=model.gated_mlp) if traits.widens_stream else op
+        if traits.widens_stream and training.mode == "qlora":
+            op = widened_op(op, shape, gated=model.gated_mlp)
         own = [adapter for adapter in adapters if adapter.beside == op.name]
         frozen = frozen_op(op, training, traits, len(places.get(op.name, ())))
         if any(adapter.is_merged for adapter in own):
@@ -611,7 +612,7 @@ def _of_inputs(comms: Comms) -> Comms:
 
 
 def frozen_input_bytes(traits: KernelTraits) -> float:
-    """Per frozen weight outside the linear layers."""
+    """Per frozen weight outside the linear layers of a 4-bit base."""
     return FROZEN_BYTES * (1.0 + traits.widens_stream)
 
 

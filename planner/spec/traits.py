@@ -55,7 +55,7 @@ class StateTraits:
     weight_shards: float
     expert_weight_shards: float  # the same of routed experts
     gradients_made_in_backward: bool  # none exist before an iteration's first backward
-    step_temporary_bytes: float  # per owned parameter while the optimizer steps
+    steps_all_at_once: bool  # torch's foreach: roots of all second moments coexist in the step
     optimizer_state_fraction: float  # of the usual ones: half where their type is 16-bit
     gathers_embedding_with_head: bool  # stage 3 gathers both as one unit, and the last layer
     loss_inside_model: bool  # the loss is part of the unit whose weights are gathered for it
@@ -153,8 +153,8 @@ class KernelTraits:
     converted_expert_families: tuple[str, ...]  # whose stacked experts have their modules' names
     all_linear: Literal["peft", "modules"]  # PEFT's word, or modules that a program finds
     expert_adapters: Literal["merged", "each", "shared"]  # in the weights; beside, each or one
-    # Embedding, head and norms are fp32, and with them what flows between layers: under autocast,
-    # and beside a 4-bit base.
+    # What flows between layers is fp32: under autocast, with all weights, and beside a 4-bit base,
+    # with embedding, head and norms.
     widens_stream: bool
     dequantisation: Dequantisation  # method by which matrices of a 4-bit base are rebuilt
     # Host seconds to launch one kernel, the framework's way to it included: with the number of

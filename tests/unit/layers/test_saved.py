@@ -199,5 +199,9 @@ def test_gates_move_and_keep_twice_as_much_and_norms_are_stored_in_fp32() -> Non
     assert wider == 2.0 * narrow
 
 
-def test_a_base_of_16_bits_is_not_widened() -> None:
-    assert not trained("lora", widens_stream=True).kernels.widens_stream
+def test_a_base_under_autocast_is_fp32() -> None:
+    kinds = [
+        layer_groups(LLAMA, shape_of(), trained("lora", widens_stream=w)) for w in (False, True)
+    ]
+    narrow, wide = (sum(op.frozen_bytes[0] for op in group.ops) for (group,) in kinds)
+    assert wide == 2.0 * narrow
