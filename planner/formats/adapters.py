@@ -12,7 +12,8 @@ from typing import Any
 from planner.cost.context import Context
 from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
-from planner.formats.format import ExplainedKey, OutputFile, SourceText
+from planner.formats.decision import says
+from planner.formats.format import OutputFile, SourceText
 from planner.spec.training import (
     ALL_LINEAR,
     MAX_RANK,
@@ -87,19 +88,20 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
     return (OutputFile(name=FILE, text=json.dumps(content, indent=2) + "\n"),)
 
 
-def adapter_lines(context: Context) -> Iterator[ExplainedKey]:
-    """Yield what the training script does with the file, for the README."""
-    training = context.traits.training
-    if not training.is_frozen:
-        return
-    base = "from_pretrained(..., dtype='auto'"
-    if training.mode == "qlora":
-        key = f"training script: {base}, quantization_config=BitsAndBytesConfig(**...))"
-        why = "frozen linear layers are stored in 4 bits"
-        yield ExplainedKey(key=key, value=f"{FILE}: quantization", why=why)
-    key = "training script: get_peft_model(model, LoraConfig(**...))"
-    why = f"{training.words}; lora_alpha and lora_dropout are yours"
-    yield ExplainedKey(key=key, value=f"{FILE}: lora", why=why)
+# What the training script does with the file, for the README.
+ADAPTER_LINES = says(
+    {
+        "training script: from_pretrained(..., dtype='auto', "
+        "quantization_config=BitsAndBytesConfig(**...))": (
+            f"'{FILE}: quantization' if traits.training.mode == 'qlora' else None",
+            "frozen linear layers are stored in 4 bits",
+        ),
+        "training script: get_peft_model(model, LoraConfig(**...))": (
+            f"'{FILE}: lora' if traits.training.is_frozen else None",
+            "{traits.training.words}; lora_alpha and lora_dropout are yours",
+        ),
+    }
+)
 
 
 def read_adapters(source: SourceText) -> Training:
@@ -168,11 +170,12 @@ LIGER: tuple[Setting, ...] = (
 )
 
 
-def liger_lines(context: Context) -> Iterator[ExplainedKey]:
-    """Yield the script's change for Liger's loss where its file has no key, for the README."""
-    if context.traits.kernels.loss == "liger":
-        yield ExplainedKey(
-            key="training script: AutoLigerKernelForCausalLM.from_pretrained(...)",
-            value="in place of AutoModelForCausalLM",
-            why="head and loss in one, as the plan assumes",
+# Of a script whose file has no key for Liger's loss.
+LIGER_LINES = says(
+    {
+        "training script: AutoLigerKernelForCausalLM.from_pretrained(...)": (
+            "'in place of AutoModelForCausalLM' if traits.kernels.loss == 'liger' else None",
+            "head and loss in one, as the plan assumes",
         )
+    }
+)

@@ -33,8 +33,18 @@ from planner.formats.accelerate.rows import (
     section_for,
 )
 from planner.formats.accelerate.rules import rule
-from planner.formats.adapters import adapter_files, adapter_lines, liger_lines
-from planner.formats.decision import Table, changes, decided_in, explained, lines_of, told
+from planner.formats.adapters import ADAPTER_LINES, LIGER_LINES, adapter_files
+from planner.formats.decision import (
+    Table,
+    To,
+    Value,
+    Why,
+    changes,
+    decided_in,
+    explained,
+    lines_of,
+    says,
+)
 from planner.formats.deepspeed.keys import DEVICES
 from planner.formats.deepspeed.keys import schema as of_deepspeed
 from planner.formats.format import (
@@ -68,6 +78,49 @@ _CHECKPOINTING = "gradient_checkpointing"
 _ENVIRONMENT = "compute_environment"
 _STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 _NUMBERS = ("micro_batch", "num_micro_batches", "seq_len")
+_NO_KEY = "Accelerate's file has no key for it"
+# Of lines for the README what runs a plan then, key, value and why.
+_LINES: Sequence[tuple[str, str, tuple[Value, Why]]] = (
+    ("FSDP MULTI_GPU DEEPSPEED", "DataLoader batch_size", ("micro_batch", _NO_KEY)),
+    ("FSDP MULTI_GPU DEEPSPEED", "tokens per sequence", ("job.seq_len", _NO_KEY)),
+    ("FSDP MULTI_GPU DEEPSPEED", "optimizer", ("traits.optimizer.name", _NO_KEY)),
+    ("FSDP MULTI_GPU", _STEPS, ("num_micro_batches", f"an environment variable: {_NO_KEY}")),
+    (
+        "FSDP",
+        "GradientAccumulationPlugin(..., sync_each_batch=True)",
+        (
+            "'pass it to Accelerator' if traits.states.reduces_every_micro_batch else None",
+            "gradients are reduced in every micro-batch, and not kept whole",
+        ),
+    ),
+    (
+        "MULTI_GPU DEEPSPEED",
+        "model.gradient_checkpointing_enable()",
+        (
+            "'call it' if recompute == 'full' else None",
+            "every block is recomputed in backward",
+        ),
+    ),
+    (
+        "FSDP MULTI_GPU",
+        "from_pretrained(..., tp_plan='auto', device_mesh=...)",
+        (
+            "'tp ' + str(tp) if tp > 1 else None",
+            "transformers splits the weights; Accelerate checks that tp agrees",
+        ),
+    ),
+)
+# What a strategy leaves to the user's code, for the README, by what runs it.
+_IN_SCRIPT: Mapping[str, To] = {
+    kind: says(
+        {
+            key if key == _STEPS else f"{SCRIPT}: {key}": line
+            for kinds, key, line in _LINES
+            if kind in kinds.split()
+        }
+    )
+    for kind in ("FSDP", "MULTI_GPU", "DEEPSPEED")
+}
 _COMMENT = re.compile(rf"^{COMMENT}(.*)$", re.MULTILINE)
 
 
@@ -243,38 +296,16 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         command=("${TRAIN_SCRIPT}",),
         environment=environment,
         variables=variables,
-        decided=(
-            *explained(lines),
-            *explained(told(_in_script(context, strategy, kind))),
-            *adapter_lines(context),
-            *liger_lines(context),
+        decided=explained(
+            [
+                *lines,
+                *_IN_SCRIPT[kind](context, strategy),
+                *ADAPTER_LINES(context, strategy),
+                *LIGER_LINES(context, strategy),
+            ]
         ),
         own_launcher=tuple(launcher),
     )
-
-
-def _in_script(context: Context, strategy: Strategy, kind: str) -> Mapping[str, tuple[object, str]]:
-    """Yield what a strategy leaves to the user's code, for the README."""
-    no_key = "Accelerate's file has no key for it"
-    found = {
-        f"{SCRIPT}: DataLoader batch_size": (strategy.micro_batch, no_key),
-        f"{SCRIPT}: tokens per sequence": (context.job.seq_len, no_key),
-        f"{SCRIPT}: optimizer": (context.traits.optimizer.name, no_key),
-    }
-    if kind != "DEEPSPEED":
-        found[_STEPS] = strategy.num_micro_batches, f"an environment variable: {no_key}"
-    if kind == "FSDP" and context.traits.states.reduces_every_micro_batch:
-        why = "gradients are reduced in every micro-batch, and not kept whole"
-        plugin = f"{SCRIPT}: GradientAccumulationPlugin(..., sync_each_batch=True)"
-        found[plugin] = "pass it to Accelerator", why
-    if kind != "FSDP" and strategy.recompute == "full":
-        call = f"{SCRIPT}: model.gradient_checkpointing_enable()"
-        found[call] = "call it", "every block is recomputed in backward"
-    if kind != "DEEPSPEED" and strategy.tp > 1:
-        why = "transformers splits the weights; Accelerate checks that tp agrees"
-        load = f"{SCRIPT}: from_pretrained(..., tp_plan='auto', device_mesh=...)"
-        found[load] = f"tp {strategy.tp}", why
-    return found
 
 
 def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:

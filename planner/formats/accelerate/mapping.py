@@ -29,11 +29,11 @@ from planner.formats.adapters import unnamed_targets
 from planner.formats.decision import (
     Decided,
     KeyMapping,
-    KeyValue,
     Table,
     derived,
     nothing,
     of_key,
+    says,
     several,
     stated,
     switched,
@@ -42,7 +42,6 @@ from planner.formats.decision import (
 )
 from planner.formats.format import ALL
 from planner.formats.settings import Settings, as_flag, flag, whole, word
-from planner.spec.strategy import Strategy
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
 _NOT_FSDP1 = dict.fromkeys(("tp", "cp", "dp_replicate"), "FSDP1 has no mesh; fsdp_version 2 has")
@@ -112,20 +111,23 @@ def typed_section(
     return Section(title=title, distributed_type=kind, table=(*top, *own))
 
 
-def to_mesh(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    """The mesh of a strategy; none for a single process."""
-    replicas, shard = strategy.dp_replicate, strategy.dp // strategy.dp_replicate
-    tp, cp = strategy.tp, strategy.cp
-    sizes = {
-        "dp_replicate": (replicas, f"{replicas} replica(s) of the sharding group"),
-        "dp_shard": (shard, f"states are split over {shard} data-parallel ranks"),
-        "tp": (tp, f"weights split over {tp} rank(s), innermost in the mesh"),
-        "cp": (cp, f"sequence split over {cp} rank(s)"),
+to_mesh = says(
+    {
+        keys.size_key(name): (f"{size} if num_gpus > 1 else None", why)
+        for name, (size, why) in {
+            "dp_replicate": (
+                "dp_replicate",
+                "{dp_replicate} replica(s) of the sharding group",
+            ),
+            "dp_shard": (
+                "dp // dp_replicate",
+                "states are split over {dp // dp_replicate} data-parallel ranks",
+            ),
+            "tp": ("tp", "weights split over {tp} rank(s), innermost in the mesh"),
+            "cp": ("cp", "sequence split over {cp} rank(s)"),
+        }.items()
     }
-    if strategy.num_gpus == 1:
-        return
-    for name, (size, why) in sizes.items():
-        yield KeyValue(key=keys.size_key(name), value=size, why=why)
+)
 
 
 def of_mesh(settings: Settings) -> Decided:

@@ -22,13 +22,11 @@ from planner.formats.bridge.mapping import (
     SHARES,
     TABLE,
     TITLE,
-    Override,
 )
-from planner.formats.decision import refuse
+from planner.formats.decision import KeyValue, explained, refuse, told
 from planner.formats.format import (
     CheckContext,
     Emitted,
-    ExplainedKey,
     Format,
     FormatRule,
     Located,
@@ -295,7 +293,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     training = context.traits.training
     recipe = mapping.recipe_of(context.model, training)
     lines = lines_by_option(TABLE, context, strategy)
-    found: list[Override] = []
+    found: list[KeyValue] = []
     for key, option in mapping.OPTIONS.items():
         line = lines.get(option)
         is_left = option in mapping.BESIDE.split() and not line
@@ -304,22 +302,23 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         why = "experts are split as the other layers are" if option == ETP else ""
         if line:
             why = line.why
-        found.append((key, mapping.text_of(key, option, line, strategy), why))
+        value = mapping.text_of(key, option, line, strategy)
+        found.append(KeyValue(key=key, value=value, why=why))
     precision = context.job.precision
-    found.append((mapping.PRECISION, mapping.PRECISIONS[precision], f"planned in {precision}"))
+    named = {mapping.PRECISION: (mapping.PRECISIONS[precision], f"planned in {precision}")}
+    found += told(named)
     found += mapping.gradients_apart(precision, context.traits.states.gradient_bytes)
     found += mapping.beside(context, strategy)
-    found += mapping.adapter_overrides(context, strategy)
+    found += mapping.ADAPTERS(context, strategy) if training.is_frozen else ()
     mtp = "model.mtp_num_layers"
     if not context.job.mtp_layers and (
         context.model.num_mtp_layers or mtp in mapping.brought(recipe)
     ):
-        why = "planned without the layers that predict further tokens"
-        found.append((mtp, "null", why))
+        found += told({mtp: ("null", "planned without the layers that predict further tokens")})
     # What overrides do not find in a recipe is added: a name of precision has no fields, and
     # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
     added = (f"{mapping.PRECISION}.", f"{PEFT}.")
-    words = [f"{'++' * key.startswith(added)}{key}={value}" for key, value, _ in found]
+    words = [f"{'++' * each.key.startswith(added)}{each.key}={each.value}" for each in found]
     text = "".join(f"{shlex.quote(word)}\n" for word in words)
     variables = {
         "TRAIN_SCRIPT": "Megatron-Bridge's scripts/training/run_recipe.py",
@@ -345,9 +344,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         mock=() if training.is_frozen else ("train.train_iters=10",),
         environment=environment(context, strategy),
         variables=variables,
-        decided=tuple(
-            ExplainedKey(key=key, value=value, why=why) for key, value, why in found if why
-        ),
+        decided=explained(found),
     )
 
 
@@ -373,8 +370,8 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         texts[mapping.PRECISION] = mapping.PRECISIONS[context.job.precision]
     others = [*mapping.beside(context, strategy, found)]
     if context.traits.training.is_frozen and "--micro-batch-size" in found:
-        others += mapping.packing(context, strategy)
-    texts |= {key: text for key, text, _ in others}
+        others += mapping.PACKING(context, strategy)
+    texts |= {each.key: each.value for each in others}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
     return edited(
         source,

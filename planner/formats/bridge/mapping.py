@@ -13,13 +13,20 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
-from typing import TypeAlias
 
 from planner.cost.context import Context
-from planner.formats.decision import KeyValue, Table, nothing, reasons, refusals
+from planner.formats.decision import (
+    KeyValue,
+    Table,
+    To,
+    nothing,
+    reasons,
+    refusals,
+    says,
+    several,
+)
 from planner.formats.format import Located
 from planner.formats.megatron import mapping, states
-from planner.formats.megatron.mapping import selected_modules
 from planner.formats.megatron.model import runtime_choices, shape_reasons
 from planner.formats.megatron.options import (
     CHUNKS,
@@ -65,8 +72,6 @@ SHARES = "peft.share_expert_adapters"
 SPECS = "dataset.offline_packing_specs"
 CLASS = "megatron.bridge.peft.lora.LoRA"
 NULL = ("null", "none", "")
-# An override: its key, the text of its value, and why; without a reason it is not told.
-Override: TypeAlias = tuple[str, str, str]
 # Switches of LoRA that plans do not price.
 UNPRICED = {
     "peft.a2a_experimental": "other collectives of adapters",
@@ -310,42 +315,75 @@ def problems(context: Context) -> Iterator[str]:
         yield from part(context)
 
 
+_APART = "saved activations go to the host, weights do not"
+_SHARDS = "'false' if zero_stage > 1 else None"
+_REPEATS = (
+    "any(selective_layers_per_stage) and '{}' in "
+    "(traits.recompute.selected if recompute_modules is None else recompute_modules)"
+)
+_RECOMPUTE = ("--recompute-granularity", "--recompute-modules")
+# Overrides of recipe settings that contradict a plan, beside options. Beside Megatron-FSDP:
+# megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation and offload:
+# megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
+_CONTRADICTING: Sequence[tuple[tuple[str, ...], To]] = (
+    (
+        (SHARDING,),
+        says(
+            {
+                "ddp.fsdp_double_buffer": (
+                    (
+                        "None if zero_stage < 2 else 'true' if zero_stage == 3 and not (ep > 1 and "
+                        "traits.overlap.expert_all_to_all_overlap == 'batches') else 'false'"
+                    ),
+                    "",
+                ),
+                "ddp.average_in_collective": (_SHARDS, ""),
+                "ddp.keep_fp8_transpose_cache": (_SHARDS, ""),
+                "model.gradient_accumulation_fusion": (_SHARDS, ""),
+            }
+        ),
+    ),
+    (
+        ("--cpu-offloading-num-layers",),
+        says(
+            {
+                key: (f"'{value}' if any(offloaded_layers_per_stage) else None", why)
+                for key, (value, why) in {
+                    "model.cpu_offloading": ("true", _APART),
+                    "model.cpu_offloading_weights": ("false", _APART),
+                    "model.cuda_graph_impl": ("none", "no CUDA graph holds what is offloaded"),
+                }.items()
+            }
+        ),
+    ),
+    (
+        _RECOMPUTE,
+        says(
+            {
+                "model.moe_shared_expert_overlap": (
+                    f"'false' if {_REPEATS.format('shared_experts')} else None",
+                    "the shared expert is recomputed",
+                ),
+                "model.cuda_graph_impl": (
+                    (
+                        f"'none' if any(recompute_layers_per_stage) or {_REPEATS.format('moe')} "
+                        "else None"
+                    ),
+                    "no CUDA graph holds what is recomputed",
+                ),
+            }
+        ),
+    ),
+)
+
+
 def beside(
     context: Context, strategy: Strategy, changed: Container[str] | None = None
-) -> Iterator[Override]:
-    """Yield overrides of recipe settings that contradict a plan, beside options that change.
-
-    Beside Megatron-FSDP: megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation
-    and offload: megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
-    """
-    is_double = strategy.zero_stage == 3 and not states.exchanges_beside_batches(context, strategy)
-    selective, full, offloaded = map(any, strategy.policy_counts)
-    modules = selected_modules(context, strategy) if selective else ()
-    recompute = ("--recompute-granularity", "--recompute-modules")
-    apart = "saved activations go to the host, weights do not"
-    graphs = "model.cuda_graph_impl"
-    sharding: dict[str, tuple[object, str]] = {
-        "ddp.fsdp_double_buffer": (is_double, ""),
-        "ddp.average_in_collective": (False, ""),
-        "ddp.keep_fp8_transpose_cache": (False, ""),
-        "model.gradient_accumulation_fusion": (False, ""),
-    }
-    offload: dict[str, tuple[object, str]] = {
-        "model.cpu_offloading": (True, apart),
-        "model.cpu_offloading_weights": (False, apart),
-        graphs: ("none", "no CUDA graph holds what is offloaded"),
-    }
-    overlap = {"model.moe_shared_expert_overlap": (False, "the shared expert is recomputed")}
-    whole = {graphs: ("none", "no CUDA graph holds what is recomputed")}
-    for is_so, options, overrides in (
-        (strategy.zero_stage > 1, (SHARDING,), sharding),
-        (offloaded, ("--cpu-offloading-num-layers",), offload),
-        ("shared_experts" in modules, recompute, overlap),
-        (full or "moe" in modules, recompute, whole),
-    ):
-        if is_so and (changed is None or any(option in changed for option in options)):
-            for key, (value, why) in overrides.items():
-                yield key, str(value).lower(), why
+) -> Iterator[KeyValue]:
+    """Yield overrides of recipe settings that contradict a plan, beside options that change."""
+    for options, to in _CONTRADICTING:
+        if changed is None or any(option in changed for option in options):
+            yield from to(context, strategy)
 
 
 def text_of(key: str, option: str, line: KeyValue | None, strategy: Strategy) -> str:
@@ -362,38 +400,56 @@ def text_of(key: str, option: str, line: KeyValue | None, strategy: Strategy) ->
     return f"'{words[0]}'" if key in (LAYOUT, LAYERS) else words[0]
 
 
-def adapter_overrides(context: Context, strategy: Strategy) -> Iterator[Override]:
-    """Overrides of a recipe of adapters, with reasons; none where all weights are trained."""
-    training = context.traits.training
-    if not training.is_frozen:
-        return
-    yield RANK, f"{training.rank}", training.words
-    chosen = [name for name, targets in NAMES.items() if {*targets} & {*training.targets}]
-    yield MODULES, f"[{','.join(chosen)}]", training.words
-    if context.traits.kernels.adapter_dropout:
-        yield DROPOUT, "0.1", "planned with a dropout of their inputs"
-    if context.traits.kernels.expert_adapters == "each":
-        yield SHARES, "false", "planned with adapters of each expert"
-    yield from packing(context, strategy)
+_UNPACKED = "'{}' if micro_batch > 1 else None"
+_ONE_SEQUENCE = "packed samples need micro-batches of one sequence"
+# How samples fill sequences: packed if micro-batches have one, and what cp needs.
+PACKING = says(
+    {
+        f"{SPECS}.packed_sequence_size": (
+            "job.seq_len if micro_batch == 1 else None",
+            "samples are packed into whole sequences",
+        ),
+        f"{SPECS}.pad_seq_to_mult": (
+            "None if micro_batch > 1 else 2 * cp if cp > 1 else 1",
+            "",
+        ),
+        SPECS: (_UNPACKED.format("null"), _ONE_SEQUENCE),
+        "dataset.enable_offline_packing": (_UNPACKED.format("false"), _ONE_SEQUENCE),
+        "model.calculate_per_token_loss": (
+            "'true' if cp > 1 else None",
+            "a rank may see no token that counts",
+        ),
+        "ddp.average_in_collective": ("'false' if cp > 1 else None", ""),
+    }
+)
+# Of a recipe of adapters, with reasons.
+ADAPTERS = several(
+    says(
+        {
+            RANK: ("traits.training.rank", "{traits.training.words}"),
+            MODULES: (
+                lambda context, _: ",".join(
+                    name
+                    for name, targets in NAMES.items()
+                    if {*targets} & {*context.traits.training.targets}
+                ).join("[]"),
+                "{traits.training.words}",
+            ),
+            DROPOUT: (
+                "'0.1' if traits.kernels.adapter_dropout else None",
+                "planned with a dropout of their inputs",
+            ),
+            SHARES: (
+                "'false' if traits.kernels.expert_adapters == 'each' else None",
+                "planned with adapters of each expert",
+            ),
+        }
+    ),
+    PACKING,
+)
 
 
-def packing(context: Context, strategy: Strategy) -> Iterator[Override]:
-    """Yield how samples fill sequences: packed if micro-batches have one, and what cp needs."""
-    if strategy.micro_batch == 1:
-        why = "samples are packed into whole sequences"
-        yield f"{SPECS}.packed_sequence_size", f"{context.job.seq_len}", why
-        multiple = 2 * strategy.cp if strategy.cp > 1 else 1
-        yield f"{SPECS}.pad_seq_to_mult", str(multiple), ""
-    else:
-        why = "packed samples need micro-batches of one sequence"
-        yield SPECS, "null", why
-        yield "dataset.enable_offline_packing", "false", why
-    if strategy.cp > 1:
-        yield "model.calculate_per_token_loss", "true", "a rank may see no token that counts"
-        yield "ddp.average_in_collective", "false", ""
-
-
-def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[Override]:
+def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[KeyValue]:
     """Overrides behind the name of a precision whose configuration has other gradients.
 
     A name has no fields: in its place comes a configuration that says the same, and gradients.
@@ -419,9 +475,6 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[Override]
         **scaling,
     }
     for name, value in fields.items():
-        yield f"{PRECISION}.{name}", value, ""
-    yield (
-        FP32_GRADIENTS,
-        str(gradient_bytes == 4).lower(),
-        f"gradients of {gradient_bytes:g} bytes",
-    )
+        yield KeyValue(key=f"{PRECISION}.{name}", value=value)
+    held, why = str(gradient_bytes == 4).lower(), f"gradients of {gradient_bytes:g} bytes"
+    yield KeyValue(key=FP32_GRADIENTS, value=held, why=why)

@@ -1,6 +1,5 @@
 """Decisions of a plan in a DeepSpeed file, row by row, and what no key can express."""
 
-from collections.abc import Iterator
 from math import prod
 
 from planner.cost.context import Context
@@ -8,8 +7,8 @@ from planner.formats.decision import (
     UNCHANGED,
     Decided,
     KeyMapping,
-    KeyValue,
     Table,
+    To,
     of_key,
     refusals,
     says,
@@ -114,36 +113,18 @@ def _no_groups(context: Context, strategy: Strategy) -> Refused:
     }
 
 
-def _to_offload(_: Context, strategy: Strategy) -> Iterator[KeyValue]:
-    sections = (("optimizer", "offload_optimizer"), ("parameters", "offload_param"))
-    for (state, section), where in zip(sections, keys.DEVICES[strategy.offload], strict=True):
-        if where == "none":
-            continue
-        key = f"{keys.ZERO}.{section}"
-        yield KeyValue(
-            key=f"{key}.device",
-            value=where,
-            why=f"{state} do not fit into HBM beside",
-        )
-        if where == "nvme":
-            why = "change it to where the nodes mount their NVMe drives"
-            yield KeyValue(
-                key=f"{key}.nvme_path",
-                value="/local_nvme",
-                why=why,
-                is_default=True,
-            )
-        why = "transfers at the link's rate"
-        yield KeyValue(
-            key=f"{key}.pin_memory",
-            value=True,
-            why=why,
-            is_assumed=True,
-        )
-        if state == "optimizer" and strategy.offload_percent < 100:
-            share = strategy.offload_percent / 100
-            why = "share of the states that goes, the rest stays in HBM"
-            yield KeyValue(key=keys.RATIO, value=share, why=why)
+def _to_device(state: str, section: str) -> To:
+    """Where a state lives, on a local drive by a path that is the user's to know."""
+    where = f"None if '{state}' not in offload else 'nvme' if 'nvme' in offload else 'cpu'"
+    path = f"'/local_nvme' if '{state}' in offload and 'nvme' in offload else None"
+    beside, key = f"{state} do not fit into HBM beside", f"{keys.ZERO}.{section}"
+    drive = "change it to where the nodes mount their NVMe drives"
+    pinned = f"'{state}' in offload or None", "transfers at the link's rate"
+    return several(
+        says({f"{key}.device": (where, beside)}),
+        says({f"{key}.nvme_path": (path, drive)}, is_default=True),
+        says({f"{key}.pin_memory": pinned}, assumed="True"),
+    )
 
 
 def _of_offload(settings: Settings) -> Decided:
@@ -313,7 +294,22 @@ TABLE: Table = (
     KeyMapping(
         names=("offload", "offload_percent"),
         keys=(*_DEVICES, *_PATHS, *_SWITCHES, keys.RATIO),
-        to=_to_offload,
+        to=several(
+            _to_device("optimizer", "offload_optimizer"),
+            says(
+                {
+                    keys.RATIO: (
+                        lambda _, s: (
+                            s.offload_percent / 100
+                            if s.offload != "none" and s.offload_percent < 100
+                            else None
+                        ),
+                        "share of the states that goes, the rest stays in HBM",
+                    )
+                }
+            ),
+            _to_device("parameters", "offload_param"),
+        ),
         of=_of_offload,
         cannot=no_offload,
         off=dict.fromkeys(_DEVICES, "none") | dict.fromkeys(_PATHS, UNCHANGED),

@@ -14,7 +14,7 @@ from planner.documents.file import REMOVED
 from planner.documents.schema import Path, Schema, entry_of, wrongs
 from planner.documents.tree import keys_at_top, parsed_object
 from planner.errors import ExpressError, alike, did_you_mean
-from planner.formats.adapters import liger_lines
+from planner.formats.adapters import LIGER_LINES
 from planner.formats.decision import changes, decided_in, explained, lines_of, reasons, refuse
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.decisions import TABLE, problems
@@ -260,7 +260,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         command=("${TRAIN_SCRIPT}", "--deepspeed", "--deepspeed_config", FILE),
         variables={"TRAIN_SCRIPT": f"your training script, which calls {calls}"},
         open_keys=(UserKey(file=FILE, key="lr", what=rate, section="optimizer"),),
-        decided=(*decided, *liger_lines(context)),
+        decided=(*decided, *explained(LIGER_LINES(context, strategy))),
     )
 
 

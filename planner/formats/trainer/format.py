@@ -14,7 +14,7 @@ from planner.documents.file import REMOVED
 from planner.errors import ExpressError, InputError
 from planner.formats.accelerate import mapping as accelerate
 from planner.formats.accelerate.rows import others, section_for
-from planner.formats.adapters import adapter_files, adapter_lines
+from planner.formats.adapters import ADAPTER_LINES, adapter_files
 from planner.formats.decision import changes, explained, lines_of, reasons, refuse, told
 from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import (
@@ -135,7 +135,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             )
         },
         open_keys=(UserKey(file=FILE, key="learning_rate", what="peak learning rate"),),
-        decided=(*explained(lines), *explained(told(beside)), *adapter_lines(context)),
+        decided=explained([*lines, *told(beside), *ADAPTER_LINES(context, strategy)]),
     )
 
 
