@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 from planner.answers.base import Deadline, Found, Plan, plans_of
@@ -37,18 +38,20 @@ class Scale:
 
 def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
     """Return the results of searches, one per framework, as plans."""
-    both = list(asked)
-
-    def plans(of: Callable[[SearchResult], Sequence[FeasiblePlan]]) -> tuple[Plan, ...]:
-        return tuple(plan for context, result in both for plan in plans_of(context, of(result)))
-
-    return Found(
-        searches=tuple(result for _, result in both),
-        plans=plans(lambda result: result.plans),
-        frontier=plans(lambda result: result.frontier),
-        ladder=plans(lambda result: result.ladder),
-        fastest_of_each=plans(lambda result: (result.fastest,) if result.fastest else ()),
-    )
+    searches = list[SearchResult]()
+    plans: dict[str, list[Plan]] = {}
+    for context, result in asked:
+        searches.append(result)
+        kinds = {
+            "plans": result.plans,
+            "frontier": result.frontier,
+            "ladder": result.ladder,
+            "fastest_of_each": (result.fastest,) if result.fastest else (),
+        }
+        made = iter(plans_of(context, [*chain(*kinds.values())]))
+        for kind, found in kinds.items():
+            plans.setdefault(kind, []).extend(islice(made, len(found)))
+    return Found(searches=tuple(searches), **{kind: tuple(each) for kind, each in plans.items()})
 
 
 def search_each(

@@ -165,11 +165,11 @@ def least_over_limit(
     # Layouts of the first shapes bound the factor from above.
     sample = _least(enumeration, limited, take(shapes, order[:128]))
     upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
-    states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     while upper <= MOST_FACTOR:
         context = replace(widened(upper), placements=enumeration.context.placements)
-        bounds = shape_bounds(context, shapes, narrowing.kinds, states)
-        possible = take(shapes, np.flatnonzero(bounds.can_fit))
+        _, footprint = shape_bounds(context, shapes, narrowing.kinds)
+        can_fit = np.isfinite(footprint.least_weight(shapes, enumeration.values))
+        possible = take(shapes, np.flatnonzero(can_fit))
         try:
             strategy, factors = _least(enumeration, limited, possible, deadline)
         except SearchTimeoutError:

@@ -335,14 +335,14 @@ def assert_shapes_bounded(
 ) -> None:
     enumeration = Enumeration(context=context, narrowing=narrowing)
     shapes = enumeration.shapes()
-    states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
-    bounds = shape_bounds(enumeration.context, shapes, narrowing.kinds, states)
+    lower_s, footprint = shape_bounds(enumeration.context, shapes, narrowing.kinds)
+    can_fit = np.isfinite(footprint.least_weight(shapes, enumeration.values))
     keys = np.stack([shapes[name] for name in SHAPE], axis=1)
     mine = np.stack([getattr(strategy, name) for name in SHAPE], axis=1)
     for position, key in enumerate(keys):
         least_s = best_s[(mine == key).all(axis=1)].min(initial=np.inf)
-        assert bounds.can_fit[position] or np.isinf(least_s)
-        assert bounds.lower_s[position] <= least_s * (1 + ROUNDING)
+        assert can_fit[position] or np.isinf(least_s)
+        assert lower_s[position] <= least_s * (1 + ROUNDING)
 
 
 def solve_by_cp_sat(model: StageModel) -> Split | None:

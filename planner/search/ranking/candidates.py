@@ -82,13 +82,11 @@ class Candidates:
         if self.one_per_layout:
             self.layout = unique_rows(self.strategy, LAYOUT)[1]
 
-    @property
-    def most_s(self) -> Array:
-        """Per group the time, not weighed, from which on no strategy is of interest."""
-        return np.minimum(self.longest_s, self.tied_s)
-
     def most_of_rows_s(self, rows: Index) -> Array:
-        """The same per row: with a penalty it must be faster to tie."""
+        """Per row the time, not weighed, from which on it is of no interest.
+
+        With a penalty it must be faster to tie.
+        """
         group = self.group[rows]
         return np.minimum(self.longest_s[group], self.tied_s[group] / self.penalty[rows])
 
@@ -108,7 +106,7 @@ class Candidates:
         """
         lifted = self._is_limited & ((longest_s > self.longest_s) | (tied_s > self.tied_s))
         self.longest_s, self.tied_s = longest_s, tied_s
-        self._is_limited = (self._is_limited & ~lifted) | np.isfinite(self.most_s)
+        self._is_limited = (self._is_limited & ~lifted) | np.isfinite(np.minimum(longest_s, tied_s))
         rows: list[int] = np.flatnonzero(lifted[self.group]).tolist()
         for row in rows:
             self.lower_s[row] /= self.most_weight[self.policy[row]]

@@ -1,6 +1,7 @@
 """State of a best-first search: shapes, the candidates of those opened, their splits."""
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,11 +10,11 @@ import numpy as np
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable
 from planner.search.ranking.candidates import Bounded, Candidates
-from planner.search.ranking.penalties import degree_penalty
+from planner.search.ranking.penalties import degree_penalty, sharding_penalty
 from planner.search.ranking.pricing import Pricing
 from planner.search.ranking.solving import Solving
 from planner.search.space.policies import offered, policies_of
-from planner.search.space.shapes import Footprint, ShapeBounds, as_strategies, shape_bounds
+from planner.search.space.shapes import Footprint, as_strategies, shape_bounds
 from planner.search.space.space import Columns, Enumeration, joined, take
 from planner.search.stages.bounds import bound_any_split_s, may_fit
 from planner.spec.strategy import SHAPE, StrategyColumns, gpus_of
@@ -27,52 +28,50 @@ class Shapes:
     columns: Columns
     lower_s: Array  # Weighed bound of what was not priced yet; infinite where all was
     weight: Array  # Factor that the bounds already include
+    penalty: Array  # The part of it that is a penalty
     footprint: Footprint | None = None
 
     def __post_init__(self) -> None:
         # GPUs of every group, ascending.
         self.gpus, self.group = np.unique(gpus_of(self.columns), return_inverse=True)
         self.is_closed = np.ones(len(self.group), dtype=bool)
-        # The largest limit, and the longest time, under which each was opened.
-        self.opened_s = np.full((2, len(self.group)), -np.inf)
+        # The largest limits under which each was opened.
+        self.opened_s = np.full((3, len(self.group)), -np.inf)
         self.bound_s = self.lower_s.copy()
 
-    def below(self, limit_s: Array, longest_s: Array, among: Index | None = None) -> Index:
-        """Shapes that may hold something below their group's limit that was not priced yet.
+    def below(self, limits_s: Array, among: Index | None = None) -> Index:
+        """Shapes that may hold something below their group's limits that was not priced yet.
 
-        ``longest_s`` is the time of every group, not weighed, from which on nothing is of
-        interest. Of all shapes, or of those found before under limits that were no lower.
+        ``limits_s``, 3 x groups: of weighed time, of time, and of time with penalties. Of all
+        shapes, or of those found before under limits that were no lower.
         """
         if among is None:
-            asked = (limit_s > -np.inf) & (longest_s > 0)
+            asked = (limits_s[0] > -np.inf) & (limits_s[1:].min(axis=0) > 0)
             among = np.flatnonzero(asked[self.group])
         lower = self.lower_s[among]
         group = self.group[among]
-        kept = self.is_closed[among] & (lower < limit_s[group])
+        kept = self.is_closed[among] & (lower < limits_s[0, group])
         among = among[kept]
         lower = lower[kept]
-        group = group[kept]
-        limit, longest = limit_s[group], longest_s[group]
-        opened, opened_longest = self.opened_s[:, among]
-        unopened = longest * self.weight[among]
-        asks = lower < np.where(np.isneginf(opened), unopened, np.inf)
-        asks &= (limit > opened) | (longest > opened_longest)
-        return among[asks]
+        limits = limits_s[:, group[kept]]
+        opened = self.opened_s[:, among]
+        unopened = kept_below_s(limits, self.weight[among], self.penalty[among])
+        asks = lower < np.where(np.isneginf(opened[0]), unopened, np.inf)
+        return np.asarray(among[asks & (limits > opened).any(axis=0)])
 
-    def open(self, shapes: Index, limit_s: Array, longest_s: Array) -> Array:
+    def open(self, shapes: Index, limits_s: Array) -> Array:
         """Note under which limits of groups shapes are opened; those of all shapes before."""
         before_s = self.opened_s.copy()
-        group = self.group[shapes]
-        now = np.stack([limit_s[group], longest_s[group]])
+        now = limits_s[:, self.group[shapes]]
         self.opened_s[:, shapes] = np.maximum(before_s[:, shapes], now)
         self.lower_s[shapes] = np.inf
         return before_s
 
 
-def kept_below_s(opened_s: Array, shape: Index, weight: Array) -> Array:
-    """Weighed time below which strategies of shapes are kept, opened under these limits."""
-    kept_s: Array = np.minimum(opened_s[0, shape], opened_s[1, shape] * weight)
-    return kept_s
+def kept_below_s(limits_s: Array, weight: Array, penalty: Array) -> Array:
+    """Weighed time below which strategies, or shapes, keep their limits, 3 x C."""
+    limit_s, longest_s, tied_s = limits_s
+    return np.asarray(np.minimum(limit_s, np.minimum(longest_s, tied_s / penalty) * weight))
 
 
 @dataclass(kw_only=True)
@@ -130,7 +129,11 @@ class Exploration:
 
     def shapes_below(self, limit_s: Array, among: Index | None = None) -> Index:
         """Shapes worth opening, of all or of those found before under limits no lower."""
-        return self.shapes.below(limit_s, self.candidates.most_s, among)
+        return self.shapes.below(self._limits_s(limit_s), among)
+
+    def _limits_s(self, limit_s: Array) -> Array:
+        """All limits of groups, 3 x groups."""
+        return np.stack([limit_s, self.candidates.longest_s, self.candidates.tied_s])
 
     def open(self, shapes: Index, limit_s: Array) -> None:
         """Price all strategies of these shapes; keep what can fit below its group's limit.
@@ -144,16 +147,26 @@ class Exploration:
         shape = shapes[place]
         if self.shapes.footprint is not None:
             holds = self.shapes.footprint.can_fit(strategy, shape)
-            strategy = strategy.take(holds)
-            shape = shape[holds]
-            is_new = is_new[holds]
+            strategy, shape = strategy.take(holds), shape[holds]
+        before_s = self.shapes.open(shapes, self._limits_s(limit_s))
+        # What the bound of the shape sets aside under the strategy's own weight is not priced.
+        own_weight, penalty = self.pricing.weights(strategy)
+        weights = map(self.pricing.policy_weight, self.candidates.policies)
+        weight = own_weight * min(weights, default=1.0)
+        least_s = (self.shapes.bound_s / self.shapes.weight)[shape] * weight
+        is_below = least_s < kept_below_s(self.shapes.opened_s[:, shape], weight, penalty)
+        np.minimum.at(self.shapes.lower_s, shape[~is_below], least_s[~is_below])
+        is_new = (least_s >= kept_below_s(before_s[:, shape], weight, penalty))[is_below]
+        strategy, shape = strategy.take(is_below), shape[is_below]
+        own_weight, penalty = own_weight[is_below], penalty[is_below]
         self.num_priced += int(np.count_nonzero(is_new))
-        before_s = self.shapes.open(shapes, limit_s, self.candidates.most_s)
         kept: list[Bounded] = []
         size = 2**16
         for start in range(0, len(strategy), size):
             rows = slice(start, start + size)
-            found, is_fitting = self._screened(strategy.take(rows), shape[rows], before_s)
+            found, is_fitting = self._screened(
+                strategy.take(rows), shape[rows], own_weight[rows], penalty[rows], before_s
+            )
             kept += found
             self.num_fitting += int(np.count_nonzero(is_fitting & is_new[rows]))
         # Those of which something was set aside are closed: a later limit may ask for it.
@@ -161,7 +174,12 @@ class Exploration:
         self.candidates.add(kept)
 
     def _screened(
-        self, strategy: StrategyColumns, shape: Index, before_s: Array
+        self,
+        strategy: StrategyColumns,
+        shape: Index,
+        own_weight: Array,
+        own_penalty: Array,
+        before_s: Array,
     ) -> tuple[list[Bounded], Mask]:
         """Strategies under each policy that bounds let fit below a limit, and not the one before.
 
@@ -172,12 +190,12 @@ class Exploration:
         pricing = self.pricing
         model = pricing.model(strategy)
         free_s = bound_any_split_s(model)
-        own_weight, own_penalty = pricing.weights(strategy)
         found = []
         is_fitting = np.zeros(len(strategy), dtype=bool)
         for code, policy in enumerate(self.candidates.policies):
             weight = own_weight * pricing.policy_weight(policy)
-            limit = kept_below_s(shapes.opened_s, shape, weight)
+            penalty = own_penalty * pricing.policy_penalty(policy)
+            limit = kept_below_s(shapes.opened_s[:, shape], weight, penalty)
             least_s = free_s * weight
             possible = offered(model, policy)
             is_below = least_s[possible] < limit[possible]
@@ -193,7 +211,7 @@ class Exploration:
             dropped_s = np.maximum(lower, limit[below])
             left_s = np.where(kept, np.inf, dropped_s)
             np.minimum.at(shapes.lower_s, shape[below], left_s)
-            earlier = kept_below_s(before_s, shape[below], weight[below])
+            earlier = kept_below_s(before_s[:, shape[below]], weight[below], penalty[below])
             again = np.flatnonzero(kept & (lower < earlier))
             if len(again):
                 known = may_fit(bound.take(again), earlier[again])
@@ -205,7 +223,7 @@ class Exploration:
                     strategy=strategy.take(rows),
                     policy=np.full(len(rows), code),
                     weight=weight[rows],
-                    penalty=own_penalty[rows] * pricing.policy_penalty(policy),
+                    penalty=penalty[rows],
                     lower_s=lower[kept],
                 )
             )
@@ -216,19 +234,44 @@ def ranked_by(exploration: Exploration, context: Context, num_gpus: list[int]) -
     """The shapes of some numbers of GPUs, none opened, under the ranking of another context."""
     shapes = exploration.shapes
     kept = np.flatnonzero(np.isin(gpus_of(shapes.columns), num_gpus))
-    columns = take(shapes.columns, kept)
-    weight = degree_penalty(context, as_strategies(context, columns))
+    assert shapes.footprint is not None
     return Exploration(
         enumeration=replace(exploration.enumeration, context=context, dropped={}),
-        shapes=Shapes(
-            columns=columns,
-            lower_s=shapes.bound_s[kept] / shapes.weight[kept] * weight,
-            weight=weight,
-            footprint=shapes.footprint and shapes.footprint.take(kept),
+        shapes=weighed_shapes(
+            context,
+            take(shapes.columns, kept),
+            shapes.bound_s[kept] / shapes.weight[kept],
+            shapes.footprint.take(kept),
+            exploration.enumeration.values,
+            shapes.penalty[kept],
         ),
         one_per_layout=exploration.one_per_layout,
         layers=exploration.pricing.layers,
         deadline=exploration.deadline,
+    )
+
+
+def weighed_shapes(
+    context: Context,
+    columns: Columns,
+    least_s: Array,
+    footprint: Footprint,
+    values: Mapping[str, Sequence[int]],
+    penalty: Array | None = None,
+) -> Shapes:
+    """The shapes that can fit, their bounds under the least weight with which they do.
+
+    ``penalty``: the part of the weight that is penalties; all of it if not given.
+    """
+    weight = degree_penalty(context, as_strategies(context, columns))
+    weight *= footprint.least_weight(columns, values, partial(sharding_penalty, context))
+    can_fit = np.flatnonzero(np.isfinite(weight))
+    return Shapes(
+        columns=take(columns, can_fit),
+        lower_s=(least_s * weight)[can_fit],
+        weight=weight[can_fit],
+        penalty=(weight if penalty is None else penalty)[can_fit],
+        footprint=footprint.take(can_fit),
     )
 
 
@@ -240,6 +283,7 @@ def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Explor
             columns={name: getattr(strategy, name) for name in SHAPE},
             lower_s=np.zeros(len(strategy)),
             weight=np.ones(len(strategy)),
+            penalty=np.ones(len(strategy)),
         ),
     )
     model = found.pricing.model(strategy)
@@ -269,29 +313,14 @@ def explored(
     out, which ``enumeration.is_cut`` says.
     """
     until = None if deadline is None else 0.5 * (time.monotonic() + deadline)
-    states = {name: list(enumeration.values[name]) for name in ("zero_stage", "offload")}
     context = enumeration.context
     layers = LayerTable(context=context)
-    kinds = enumeration.narrowing.kinds
-    num_shapes = 0
-    parts = list[Columns]()
-    bounds = list[ShapeBounds]()
-    for columns in enumeration.listed(until):
-        num_shapes += len(columns["tp"])
-        bound = shape_bounds(
-            context, columns, kinds, states, layers, partial(degree_penalty, context)
-        )
-        parts.append(take(columns, bound.can_fit))
-        bounds.append(bound.take(bound.can_fit))
+    columns = joined(list(enumeration.listed(until)))
+    least_s, footprint = shape_bounds(context, columns, enumeration.narrowing.kinds, layers)
     return Exploration(
         enumeration=enumeration,
-        shapes=Shapes(
-            columns=joined(parts),
-            lower_s=np.concatenate([each.lower_s for each in bounds]),
-            weight=np.concatenate([each.weight for each in bounds]),
-            footprint=Footprint.joined([each.footprint for each in bounds]),
-        ),
+        shapes=weighed_shapes(context, columns, least_s, footprint, enumeration.values),
         one_per_layout=one_per_layout,
         layers=layers,
         deadline=deadline,
-    ), num_shapes
+    ), len(columns["tp"])

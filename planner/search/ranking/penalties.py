@@ -275,12 +275,27 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     ]
 
 
-def state_uses(context: Context, columns: StrategyColumns) -> Uses:
-    """Return what ZeRO stages, rank orders, schedules and offload use.
+def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
+    """Return what ZeRO stages and offload use, whatever the ranks that share states.
 
     Of offload the optimizer, then parameters, then the disk, cumulatively, and the same for every
     percentage: a part offloaded takes the machinery of the whole.
     """
+    support = context.traits.support
+    is_choice = min(support.zero_stages) < 2
+    by_choice = (columns.zero_stage == 3) & is_choice
+    return [
+        ("tensor_parallel_beside_zero", (columns.tp > 1) & (by_choice | (not support.pp))),
+        ("sharded_gradients", (columns.zero_stage == 2) & (is_choice and support.pp)),
+        ("sharded_weights", by_choice),
+        ("optimizer_offload", columns.offload > 0),
+        ("parameter_offload", offloads(columns, "parameters") > 0),
+        ("nvme", offloads(columns, "nvme") > 0),
+    ]
+
+
+def state_uses(context: Context, columns: StrategyColumns) -> Uses:
+    """Return what ZeRO stages, rank orders, schedules and offload use."""
     support = context.traits.support
     usual = PLACEMENT_NAMES.index(support.placements[0])
     is_choice = min(support.zero_stages) < 2
@@ -294,21 +309,13 @@ def state_uses(context: Context, columns: StrategyColumns) -> Uses:
     beside = is_choice and support.pp
     domain = context.cluster.domain.num_accelerators
     return [
-        (
-            "tensor_parallel_beside_zero",
-            (columns.tp > 1) & ((shards_weights & is_choice) | (not support.pp)),
-        ),
+        *sharding_uses(context, columns),
         ("weights_across_domains", shards_weights & beside & (ranks * columns.tp > domain)),
-        ("sharded_gradients", (columns.zero_stage == 2) & beside),
-        ("sharded_weights", shards_weights & is_choice),
         ("weights_over_many_ranks", by_choice * is_choice),
         ("full_sharding_over_many_ranks", always * (not is_choice)),
         ("hybrid_sharding", (columns.dp_replicate > 1) & (columns.zero_stage > 0)),
         ("other_placement", columns.placement != usual),
         ("split_backward", splits_backward[columns.schedule]),
-        ("optimizer_offload", columns.offload > 0),
-        ("parameter_offload", offloads(columns, "parameters") > 0),
-        ("nvme", offloads(columns, "nvme") > 0),
     ]
 
 
@@ -328,6 +335,11 @@ def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
     So it is a lower bound of the whole for every strategy of a shape.
     """
     return _product(context, degree_uses(context, columns))
+
+
+def sharding_penalty(context: Context, columns: StrategyColumns) -> Array:
+    """The part that ZeRO stage and offload alone decide, a further lower bound."""
+    return _product(context, sharding_uses(context, columns))
 
 
 def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:

@@ -10,7 +10,7 @@ from planner.search.ranking.exploration import Exploration, Shapes
 from planner.search.stages.solver import CLOSED, Split
 from planner.units import Array, Index, Mask
 
-FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 256, 512, 32
+FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 256, 256, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +103,10 @@ def least_values(exploration: Exploration, *fields: Field) -> list[Best]:
                 to_refine.append((least_first(of_rows, rows, num_rows), limits))
         if to_open:
             exploration.open(*_all_of(to_open))
-            num_shapes *= 2
+            num_shapes *= 4
         if to_refine:
             exploration.solving.refine(*_all_of(to_refine))
-            num_rows *= 2
+            num_rows *= 4
         if not to_open and not to_refine:
             break
     if len(fields) > 1 and not exploration.is_late:

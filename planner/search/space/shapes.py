@@ -4,11 +4,13 @@ A shape fixes computation and communication inside a model replica. Everything d
 adds time, and the least that can stay on a device is known.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
+from planner.cost.buffers import context_bytes
 from planner.cost.context import Context, Rowed, unique_rows
 from planner.cost.layer import LayerCosts
 from planner.cost.module_sets import LayerTable
@@ -43,49 +45,59 @@ class Footprint(Rowed):
     expert_params: Array
     kept_bytes: Array  # the least a layer keeps of one micro-batch
 
-    @classmethod
-    def joined(cls, parts: Sequence["Footprint"]) -> "Footprint":
-        """Return the footprint of all parts, of which there is one at least."""
-        return cls(
-            context=parts[0].context,
-            dense_params=np.concatenate([part.dense_params for part in parts]),
-            expert_params=np.concatenate([part.expert_params for part in parts]),
-            kept_bytes=np.concatenate([part.kept_bytes for part in parts]),
-        )
+    @property
+    def limit_bytes(self) -> float:
+        """The most that tensors may take: StageModel.held_limit_bytes without communicators."""
+        overheads = self.context.traits.overheads
+        limit_bytes = self.context.usable_bytes - context_bytes(self.context)
+        return limit_bytes / (1.0 + overheads.fragmentation_fraction)
 
     def can_fit(self, strategy: StrategyColumns, shape: Index) -> Mask:
         """False only where the mean stage of a strategy of that shape cannot hold its layers."""
-        dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
-        held = self.dense_params[shape] * dense_bytes + self.expert_params[shape] * expert_bytes
         layers = self.context.model.num_blocks / strategy.pp
-        return np.asarray(layers * (held + self.kept_bytes[shape]) <= self.context.usable_bytes)
+        held_bytes = self._state_bytes(strategy, shape) + self.kept_bytes[shape]
+        return np.asarray(layers * held_bytes <= self.limit_bytes)
 
+    def least_weight(
+        self,
+        shapes: Columns,
+        states: Mapping[str, Sequence[int]],
+        weight_of: Callable[[StrategyColumns], Array] = lambda strategy: np.ones(len(strategy)),
+    ) -> Array:
+        """Least weight of a ZeRO stage and offload under which a shape can fit; infinite: none.
 
-@dataclass(frozen=True, kw_only=True)
-class ShapeBounds(Rowed):
-    """Per shape: whether it can fit at all, and a lower bound on its iteration time."""
+        However states are sharded otherwise: of them the least that may stay on the device.
+        """
+        context = self.context
+        first, index = unique_rows(as_strategies(context, shapes), (*GPU_DEGREES, "ep", "etp"))
+        # Of one micro-batch nothing is accumulated.
+        rows = take(shapes, first)
+        rows["micro_batch"] = context.job.global_batch // rows["dp"]
+        layers = context.model.num_blocks / shapes["pp"]
+        least = np.full(len(index), np.inf)
+        for zero_stage, offload in product(states["zero_stage"], states["offload"]):
+            strategy = as_strategies(context, rows, zero_stage=zero_stage, offload=offload)
+            held_bytes = self._state_bytes(strategy, first)[index] + self.kept_bytes
+            weight = np.where(layers * held_bytes <= self.limit_bytes, 1.0, np.inf)
+            least = np.minimum(least, weight * weight_of(strategy)[index])
+        return least
 
-    can_fit: Mask
-    lower_s: Array  # Weighed
-    weight: Array
-    footprint: Footprint
+    def _state_bytes(self, strategy: StrategyColumns, shape: Index) -> Array:
+        """Bytes of a layer's states on the device."""
+        dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
+        return self.dense_params[shape] * dense_bytes + self.expert_params[shape] * expert_bytes
 
 
 def shape_bounds(
-    context: Context,
-    shapes: Columns,
-    kinds: Sequence[str],
-    states: dict[str, list[int]],
-    layers: LayerTable | None = None,
-    weight_of: Callable[[StrategyColumns], Array] = lambda strategy: np.ones(len(strategy)),
-) -> ShapeBounds:
-    """Bound every shape; ``states`` holds the values that states may still take."""
+    context: Context, shapes: Columns, kinds: Sequence[str], layers: LayerTable | None = None
+) -> tuple[Array, Footprint]:
+    """Return a lower bound on every shape's iteration time, and what it takes of memory."""
     layers = layers or LayerTable(context=context)
     rows = len(shapes["tp"])
     # All layers at once: the table is priced as a whole whenever it grows.
     if rows:
         layers.costs(as_strategies(context, shapes))
-    lower, weight, dense, expert, kept = (np.zeros(rows) for _ in range(5))
+    lower, dense, expert, kept = (np.zeros(rows) for _ in range(4))
     num_at_once = 2**17
     for start in range(0, rows, num_at_once):
         part = np.arange(start, min(start + num_at_once, rows))
@@ -99,16 +111,9 @@ def shape_bounds(
             share = costs.num_leading / context.model.num_blocks
             lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
             kept[part] = costs.at(share * lead + (1.0 - share) * body)
-        weight[part] = weight_of(strategy)
-        lower[part] = weight[part] * _lower_s(context, strategy, costs)
-    footprint = Footprint(
+        lower[part] = _lower_s(context, strategy, costs)
+    return lower, Footprint(
         context=context, dense_params=dense, expert_params=expert, kept_bytes=kept
-    )
-    return ShapeBounds(
-        can_fit=_can_fit(footprint, shapes, states),
-        lower_s=lower,
-        weight=weight,
-        footprint=footprint,
     )
 
 
@@ -128,26 +133,6 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
     filled = pace * bubble_filled_s(context, strategy, forward, backward)
     makespan = makespan_s(strategy, slowest, work, filled)
     return makespan + context.traits.overheads.step_overhead_s
-
-
-def _can_fit(footprint: Footprint, shapes: Columns, states: dict[str, list[int]]) -> Mask:
-    """False only where the mean stage cannot hold its layers however states are sharded.
-
-    Of the states the least that any ZeRO stage and offload leaves on the device.
-    """
-    context = footprint.context
-    strategy = as_strategies(context, shapes)
-    first, index = unique_rows(strategy, (*GPU_DEGREES, "ep", "etp"))
-    rows = take(shapes, first)
-    held = np.full(len(first), np.inf)
-    for zero_stage in states["zero_stage"]:
-        for offload in states["offload"]:
-            strategy = as_strategies(context, rows, zero_stage=zero_stage, offload=offload)
-            dense_bytes, expert_bytes = _bytes_per_param(context, strategy)
-            dense, expert = footprint.dense_params[first], footprint.expert_params[first]
-            held = np.minimum(held, dense * dense_bytes + expert * expert_bytes)
-    layers = context.model.num_blocks / shapes["pp"]
-    return np.asarray(layers * (held[index] + footprint.kept_bytes) <= context.usable_bytes)
 
 
 def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array, Array]:
