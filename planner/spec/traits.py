@@ -93,7 +93,7 @@ class KernelTraits:
 
     # ``fused``: the vendor library's kernel; ``flash2``: torch's choice, FlashAttention-2 before
     # Blackwell; ``flash_attn``: the package of FlashAttention-2 on any device.
-    attention: Literal["fused", "flash2", "flash_attn", "unfused"]
+    attention: Literal["fused", "flash2", "flash_attn", "unfused", "eager"]
     # Fraction of the kernel's rate in hwdb; below 1 for older generations of the kernel, and for
     # the batched GEMMs of unfused attention against large GEMMs.
     attention_rate_fraction: float
@@ -180,7 +180,9 @@ class KernelTraits:
     @property
     def flash_kernel(self) -> Literal["fused", "flash2", "flash_attn"]:
         """Kernel of what is never computed unfused: mixers' scans and sparse attention."""
-        return "flash2" if self.attention == "unfused" else self.attention
+        if self.attention == "unfused" or self.attention == "eager":
+            return "flash2"
+        return self.attention
 
     @property
     def joins_adapters(self) -> bool:

@@ -40,7 +40,7 @@ def line_of(context: Context, **layout: object) -> str:
 def test_every_kernel_and_loss_has_words() -> None:
     assert set(WORDS["layers"]) == set(table_names())
     assert set(WORDS["loss"]) == set(loss_names())
-    assert set(WORDS["attention"]) == {"fused", "flash2", "flash_attn", "unfused"}
+    assert set(WORDS["attention"]) == {"fused", "flash2", "flash_attn", "unfused", "eager"}
 
 
 @pytest.mark.parametrize(("setting", "topic", "phrase"), PHRASES)
