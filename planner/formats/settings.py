@@ -215,6 +215,8 @@ FUNCTIONS: Functions = {
     "len": len,
     "list": list,
     "min": min,
+    # Words that are none of a list in words.
+    "others": lambda words, known: tuple(each for each in words if each not in known.split(", ")),
     "product": lambda sizes: prod(map(int, sizes)),
     "on": is_on,
     "flag": as_flag,

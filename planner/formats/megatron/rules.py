@@ -21,9 +21,8 @@ from planner.formats.megatron.options import (
     layout_problem,
     parse_layout,
 )
-from planner.formats.megatron.states import CAPACITY, PADS
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
-from planner.formats.settings import Refused, Rules, Violations, as_number, first_of
+from planner.formats.settings import Refused, Rules, Violations, first_of
 
 # What has no default, and options that say the same; the first three describe a model.
 REQUIRED = {
@@ -35,9 +34,6 @@ REQUIRED = {
     "--micro-batch-size": (),
 }
 OFFLOADING, OFFLOADED = "--fine-grained-activation-offloading", "--offload-modules"
-# Ways of balancing that go with dropped tokens.
-_LOSSES = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
-_BALANCING = "--moe-router-load-balancing-type"
 _BOTH = f"{ARGUMENTS}, {CONFIG}"
 DECREASES = "--decrease-batch-size-if-needed"
 _SCHEDULES = "megatron/core/pipeline_parallel/schedules.py"
@@ -180,18 +176,6 @@ def required_options(file: MegatronView) -> Violations:
     for option, others in REQUIRED.items():
         if file.settings.keys().isdisjoint((option, *others)):
             yield option, "is missing; Megatron has no default for it"
-
-
-@in_config()
-def capacity_has_a_factor_and_losses(file: MegatronView) -> Violations:
-    """Experts are padded to a capacity, and tokens are dropped beside balancing losses only."""
-    factor = as_number(file[CAPACITY])
-    has_factor = factor is not None and factor >= 0
-    if file.flag(PADS) and not has_factor:
-        yield PADS, f"needs {CAPACITY}"
-    others = [each for each in file.words(_BALANCING) if each not in _LOSSES]
-    if has_factor and others:
-        yield CAPACITY, f"needs {_BALANCING} of {', '.join(_LOSSES)}; given {', '.join(others)}"
 
 
 @rule(_BOTH, OFFLOADING, on=OFFLOADING)

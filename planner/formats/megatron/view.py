@@ -45,17 +45,6 @@ class Size:
         return whole(file.asked(self.option), self.option, default)
 
 
-class Strange:
-    """Those of an option's words that are not known, in words; empty: all are."""
-
-    def __init__(self, option: str, known: str) -> None:
-        self.option, self.known = option, known.split(", ")
-
-    def __get__(self, file: "MegatronView", _: type) -> str:
-        """Return them, one behind another."""
-        return ", ".join(each for each in file.words(self.option) if each not in self.known)
-
-
 @dataclass(frozen=True, kw_only=True)
 class MegatronView(ConfigView):
     """A file's options and the world they run in; of sizes 0 is none, or not known."""
@@ -74,17 +63,6 @@ class MegatronView(ConfigView):
     hidden_size = Size("--hidden-size", "model.hidden_size", 0)
     ffn_size = Size("--ffn-hidden-size", "model.ffn_size", 0)
     query_groups = Size("--num-query-groups")
-    recomputable = (
-        "core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts, gdn_norm_out"
-    )
-    offloadable = (
-        "core_attn, attn_proj, expert_fc1, fused_group_mlp, moe_act, attn_norm, mlp_norm, "
-        "qkv_linear"
-    )
-    exchanges = "p2p, all_gather, a2a, a2a+p2p"
-    strange_recomputed = Strange("--recompute-modules", recomputable)
-    strange_offloaded = Strange("--offload-modules", offloadable)
-    strange_exchanges = Strange("--cp-comm-type", exchanges)
 
     def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
         """The value of an option."""
@@ -94,6 +72,8 @@ class MegatronView(ConfigView):
             return self.has(option)
         if not known.takes_values:
             return self.flag(option)
+        if known.kind == "float":
+            return given(self.asked(option), option)
         ask = self.words if known.nargs else self.number if known.kind == "int" else self.word
         return ask(option)
 
@@ -197,13 +177,6 @@ class MegatronView(ConfigView):
             return self.query_groups
         value = self.world.decisions.get("model.num_kv_heads", self.num_heads)
         return value if type(value) is int else 0
-
-    @property
-    def granularity(self) -> str:
-        """Granularity of recomputation: full, selective, or empty: none."""
-        if self.flag("--recompute-activations"):
-            return "selective"
-        return self.word("--recompute-granularity")
 
     @property
     def is_script(self) -> bool:
