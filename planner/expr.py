@@ -196,6 +196,12 @@ def computed(node: ast.expr, names: Mapping[str, Any], functions: Functions) -> 
     raise TypeError(f"{type(node).__name__} was not refused")
 
 
+def part_of(owner: object, name: str) -> Value:
+    """Return a part of something by its dotted name; of what is none every part is none."""
+    parts = name.split(".")
+    return reduce(lambda part, each: None if part is None else getattr(part, each), parts, owner)
+
+
 class Names(dict[str, Any]):
     """What expressions ask for: own values, those of a ``table``, else what ``ask`` knows."""
 

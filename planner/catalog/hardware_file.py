@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
+from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import Field, RootModel, create_model, model_validator
+from pydantic import Field, RootModel, create_model
 
 from planner.catalog.figures import (
     Figure,
@@ -18,6 +19,8 @@ from planner.catalog.figures import (
     WholeFigure,
     WholeFigures,
 )
+from planner.documents.tree import load_own
+from planner.expr import Names, part_of
 from planner.spec.cluster import (
     AttentionEfficiency,
     Collective,
@@ -31,12 +34,22 @@ from planner.spec.cluster import (
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 
 
+# Rules between the keys of a kind of file, by the name of its schema and the key.
+_RULES = load_own(__package__, "hardware_rules.yaml")
+
+
 class HardwareFile(Strict):
     """Fields that all three kinds share: a title, remarks, and the sources of the figures."""
 
     title: str
     note: str = ""
     sources: dict[str, Source]
+
+    def broken(self) -> Iterator[tuple[str, str]]:
+        """Yield the rules of ``hardware_rules.yaml`` that are broken: a key, and what is wrong."""
+        names = Names(partial(part_of, self), {"len": len, "list": list, "prod": prod})
+        for key, conditions in _RULES.get(type(self).__name__, {}).items():
+            yield from ((key, text) for text in names.said(conditions))
 
 
 # By the end of a spec's field: that of the key of a section, whose unit is smaller.
@@ -141,16 +154,8 @@ class AcceleratorFile(HardwareFile):
     collectives: CollectivesSection | None = None
 
     def broken(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong between peaks, shares of them, and lists of factors and regimes."""
-        rates = ("bf16_dense_tflops", "fp16_dense_tflops", "fp32_tflops")
-        if not any(getattr(self, key) for key in rates):
-            yield rates[0], "is missing; give {}, {} or, without them, {}".format(*rates)
-        gemm = self.gemm
-        given = (gemm.sustained_slowest_fraction, gemm.sustained_fraction)
-        shares = [each.value for each in (*given, gemm.sustained_fastest_fraction) if each]
-        if shares != sorted(shares):
-            between = "must be from sustained_slowest_fraction to sustained_fastest_fraction"
-            yield "gemm.sustained_fraction", f"{between}; given {shares}"
+        """Yield broken rules, and what is wrong with lists of factors and of regimes."""
+        yield from super().broken()
         for key in ("attention", "attention_flash2", "attention_flash_attn"):
             section = getattr(self, key)
             if section and not has_factors(section):
@@ -189,30 +194,6 @@ class ScaleUpSection(Strict):
     peer_to_peer: Flag | None = None
     reduces_in_network: Flag | None = None
 
-    @model_validator(mode="after")
-    def _says_what_is_reached(self) -> Self:
-        if not self.efficiency_fraction and not (self.peer_to_peer and self.kind[:4] == "pcie"):
-            raise ValueError("needs efficiency_fraction, or, of PCIe, peer_to_peer")
-        return self
-
-    def dims_fault(self) -> str:
-        """Return what is wrong between topology, members along each dimension, and size."""
-        kind, _, number = self.topology.partition("_")
-        size, dims = self.domain_accelerators.value, self.dims.value if self.dims else ()
-        given = f"given {list(dims)}"
-        if kind not in ("torus", "mesh"):
-            allowed = (
-                f"does not go with topology {self.topology}; {given}, allowed with torus or mesh"
-            )
-            return allowed if dims else ""
-        if not dims:
-            return f"is missing; a {self.topology} needs the members along each dimension"
-        if f"{len(dims)}d" != number:
-            return f"a {self.topology} has {number.removesuffix('d')} dimensions; {given}"
-        if prod(dims) != size:
-            return f"must multiply to domain_accelerators = {size}; {given}"
-        return ""
-
 
 class PriceSection(Strict):
     """Price of the node, its provider and its date."""
@@ -245,19 +226,6 @@ class NodeFile(HardwareFile):
     nvme_write_gb_per_s: Figure | None = None
     power_w: Figure | None = None
     price: PriceSection | None = None
-
-    def broken(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong between ports, and topology and packages of the domain."""
-        if message := self.scale_up.dims_fault():
-            yield "scale_up.dims", message
-        for key, other in (("nics", "nic_gbit_per_s"), ("nic_gbit_per_s", "nics")):
-            if getattr(self, other) and not getattr(self, key):
-                yield key, f"is missing; {other} alone gives no bandwidth"
-        size = self.scale_up.domain_accelerators.value
-        inside = self.package.accelerators.value if self.package else 1
-        if size % inside:
-            message = f"must divide domain_accelerators = {size}; given {inside}"
-            yield "package.accelerators", message
 
 
 class HostMemoryFile(HardwareFile):

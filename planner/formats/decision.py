@@ -13,7 +13,7 @@ from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.documents.tree import load_own
 from planner.errors import ExpressError
-from planner.expr import Names
+from planner.expr import Names, part_of
 from planner.formats.format import ExplainedKey, Located
 from planner.formats.settings import (
     FUNCTIONS,
@@ -72,11 +72,8 @@ def asked(
     """
 
     def ask(name: str) -> object:
-        first, *inner = name.split(".")
-        found: object = getattr(strategy if hasattr(strategy, first) else context, first)
-        for each in inner:
-            found = None if found is None else getattr(found, each)
-        return found
+        is_of_strategy = hasattr(strategy, name.partition(".")[0])
+        return part_of(strategy if is_of_strategy else context, name)
 
     return Names(ask, FUNCTIONS, table, **own)
 
