@@ -206,11 +206,17 @@ def _gathers(parts: StageParameters) -> Mask:
     return np.asarray((parts.strategy.zero_stage >= 3) & ~whole)
 
 
+def _joins_ends(parts: StageParameters) -> Mask:
+    """Embedding and head are one unit: what no block holds, or one matrix."""
+    context, states = parts.context, parts.context.traits.states
+    joined = states.gathers_embedding_with_head | context.model.tied_embeddings
+    return np.asarray(joined & (parts.strategy.pp == 1) & (not states.zero3_keeps_ends_gathered))
+
+
 def _root_params(parts: StageParameters) -> Array:
-    """Parameters gathered with the head: the embedding too, where they are one unit."""
-    joined = parts.context.traits.states.gathers_embedding_with_head & (parts.strategy.pp == 1)
+    """Parameters gathered with the head: the embedding too, where they are one unit or tied."""
     first = parts.first_params + parts.first_frozen_elements
-    return parts.last_params + parts.last_frozen_elements + np.where(joined, first, 0.0)
+    return parts.last_params + parts.last_frozen_elements + np.where(_joins_ends(parts), first, 0.0)
 
 
 def gathered_head_bytes(parts: StageParameters) -> Array:
@@ -282,7 +288,7 @@ def dead_block_bytes(parts: StageParameters) -> Array:
     costs, context = parts.costs, parts.context
     working_set = costs.at(costs.freed_bytes)
     weights = np.where(_gathers(parts), weight_bytes(context) * parts.gathered, 0.0)
-    root = _root_params(parts) - parts.last_frozen_elements
+    root = parts.last_params + np.where(_joins_ends(parts), parts.first_params, 0.0)
     reduced = context.traits.states.gradient_reduce_bytes * root
     fits = reduced <= costs.at(costs.largest_logits_bytes)
     kept = np.where(fits | ~_gathers(parts), 0.0, reduced)
@@ -299,8 +305,8 @@ def _whole_gradients(parts: StageParameters) -> Array:
     states, strategy = parts.context.traits.states, parts.strategy
     if parts.context.traits.overheads.num_buckets > 0:
         return np.zeros(len(strategy))
-    head_waits = states.gathers_embedding_with_head | (strategy.pp > 1)
-    unit = np.maximum(parts.params, np.where(head_waits, 0.0, parts.last_params))
+    is_apart = ~_joins_ends(parts) & (strategy.pp == 1)
+    unit = np.maximum(parts.params, np.where(is_apart, parts.last_params, 0.0))
     units = unit + (states.whole_gradient_units - 1.0) * parts.params
     queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
     waiting = np.maximum(units, np.minimum(queue, _rank_params(parts)))
@@ -328,14 +334,15 @@ def unit_buffer_bytes(parts: StageParameters) -> Array:
 def transient_layer_bytes(parts: StageParameters) -> Array:
     """:func:`unit_buffer_bytes` and ``2 · down``: that projection's 16-bit gradient comes first.
 
-    A unit of embedding and head stays gathered until the embedding has its gradient, and the head's
-    gradient waits for it: ``2 · (root + head)``, seen in a traced step of torch's fully_shard.
+    A unit of embedding and head stays gathered until the embedding has its gradient, and that of
+    the head waits: ``2 · (root + vocabulary)``, seen in a traced step of torch's fully_shard.
     The caller adds the activation gradients of :func:`planner.layers.block.backward_tensors`.
     """
     made = _whole_gradients(parts) > 0
     held = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
-    if parts.context.traits.states.gathers_embedding_with_head:
-        held = held + np.where(_gathers(parts), _root_params(parts) + parts.last_params, 0.0)
+    head = np.minimum(parts.first_params, parts.costs.at(parts.costs.vocab_params))
+    waits = _gathers(parts) & _joins_ends(parts)
+    held = held + np.where(waits, _root_params(parts) + head, 0.0)
     return unit_buffer_bytes(parts) + weight_bytes(parts.context) * held
 
 

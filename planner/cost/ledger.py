@@ -35,6 +35,8 @@ from planner.layers.weights import mean_states
 from planner.spec.items import SHAPE, item
 from planner.spec.job import FULL_PRECISIONS
 
+FROZEN = "frozen_weights"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerItem:
@@ -155,7 +157,7 @@ def _state_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
         for term in TERMS
         if isinstance(term, StateTerm) and not term.elements
     )
-    return [*items, LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run")]
+    return [*items, LedgerItem(name=FROZEN, num_bytes=frozen, lifetime="whole run")]
 
 
 def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerItem]:
@@ -358,7 +360,7 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     each = second_moment_bytes * traits.states.steps_all_at_once
     here = 1.0 - offloaded_fraction(subject.columns)
     temporaries = _parameters(subject, stage) * each * here / shards
-    kept = sum(item.num_bytes for item in static if item.shape)
+    kept = sum(item.num_bytes for item in static if item.shape or item.name == FROZEN)
     return StageLedger(
         stage=stage,
         moment="loss of a micro-batch" if at_loss else "backward of a layer",

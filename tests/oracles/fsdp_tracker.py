@@ -32,7 +32,7 @@ from torch.distributed._tools.common_utils import get_untyped_storages
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker, _FSDPRefType, _FSDPState
 from torch.distributed._tools.mod_tracker import ModTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchtitan_start import stub_kernels
 
@@ -182,6 +182,7 @@ class PeakTracker(FSDPMemTracker):
 def build_accelerate(case: Any, mesh: DeviceMesh) -> tuple[nn.Module, torch.Tensor, Step]:
     """Hugging Face's Llama wrapped by Accelerate's FSDP2 functions; model, input, step.
 
+    For ``torch`` blocks are units, and one holds all else: embedding, final norm and head.
     Gradients of all but the last micro-batch stay whole, as under ``Accelerator.accumulate``.
     """
     from accelerate import FullyShardedDataParallelPlugin
@@ -221,7 +222,11 @@ def build_accelerate(case: Any, mesh: DeviceMesh) -> tuple[nn.Module, torch.Tens
     )
     if case.recompute == "full":
         model = fsdp2_apply_ac(accelerator, model)
-    model = fsdp2_prepare_model(accelerator, model)
+    if case.framework == "torch":
+        for unit in (*model.model.layers, model):
+            fully_shard(unit, mesh=mesh, mp_policy=plugin.mixed_precision_policy)
+    else:
+        model = fsdp2_prepare_model(accelerator, model)
     tokens = torch.randint(0, case.vocab, (case.micro_batch, case.seq_len))
 
     def step(announce: Announce) -> None:
@@ -397,7 +402,7 @@ def builders() -> dict[str, Builder]:
     dims.build_mesh()
     mesh = init_device_mesh("cpu", (SHARDS,))
     return {
-        "accelerate": lambda case: build_accelerate(case, mesh),
+        **dict.fromkeys(("accelerate", "torch"), lambda case: build_accelerate(case, mesh)),
         "torchtitan": lambda case: build_torchtitan(case, dims),
     }
 

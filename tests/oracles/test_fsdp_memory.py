@@ -23,7 +23,9 @@ TITAN_PROFILE = "eager"  # torchtitan without torch.compile: what the tracker ru
 class TrackerCase:
     """A few layers of Llama 3 8B with its whole vocabulary, and how they are trained on 8 ranks."""
 
-    framework: str  # ``accelerate`` or ``torchtitan``
+    framework: (
+        str  # ``accelerate``, ``torch`` (fully_shard in a loop of one's own) or ``torchtitan``
+    )
     layers: int = 2
     hidden: int = 4096
     heads: int = 32
@@ -46,6 +48,9 @@ CASES = {
     "accelerate-loss-full": replace(ACCELERATE, recompute="full"),
     "accelerate-loss-forward": replace(ACCELERATE, seq_len=2048),
     "accelerate-block-full": replace(ACCELERATE, layers=4, vocab=32000, recompute="full"),
+    "torch-root-unit": replace(
+        ACCELERATE, framework="torch", layers=4, seq_len=1024, recompute="full"
+    ),
     "torchtitan-loss": TITAN,
     "torchtitan-loss-4-layers": replace(TITAN, layers=4),
     "torchtitan-loss-full": replace(TITAN, recompute="full"),
@@ -84,6 +89,8 @@ def model_of(case: TrackerCase) -> ModelSpec:
 def traits_of(case: TrackerCase) -> FrameworkTraits:
     """The framework's own traits; torchtitan's whole loss is the one Hugging Face runs."""
     accelerate = load_traits("accelerate")
+    if case.framework == "torch":
+        return load_traits("accelerate", settings=(("software.sharding", "fsdp2"),))
     if case.framework == "accelerate":
         return accelerate
     traits = load_traits("torchtitan", TITAN_PROFILE)
@@ -99,7 +106,7 @@ def traits_of(case: TrackerCase) -> FrameworkTraits:
 def predicted(case: TrackerCase) -> MemoryEstimate:
     context = context_of(
         model=model_of(case),
-        framework=case.framework,
+        framework="accelerate" if case.framework == "torch" else case.framework,
         global_batch=SHARDS * case.micro_batch,
         seq_len=case.seq_len,
     )
