@@ -212,9 +212,6 @@ def with_memory(context: Context, *, hbm: float = 1.0, host: float = 1.0) -> Con
     )
 
 
-MORE_NODES = (4, 16, 64)  # times the nodes there are, where their number is no limit
-
-
 def of_size(case: Case, num_gpus: int) -> Case:
     """The question on another number of the same GPUs, in whole nodes or a part of one.
 
@@ -246,11 +243,9 @@ def argument_of(cluster: ClusterSpec) -> str:
     return ""
 
 
-def more_nodes(context: Context) -> tuple[int, ...]:
-    """Numbers of nodes, ascending and never empty; beside a part of a node first the whole one."""
+def most_gpus(context: Context) -> int:
+    """GPUs of the largest cluster that is looked at: 64 times the nodes, 2**17 GPUs at most."""
     cluster = context.cluster
-    factors = MORE_NODES if cluster.node.whole is None else (1, *MORE_NODES[:-1])
-    possible = [factor * cluster.num_nodes for factor in factors]
-    # No larger cluster is looked at, unless the one asked about is.
-    most = 2**17 // (cluster.node.whole or cluster.node).num_accelerators
-    return tuple(number for number in possible if number <= most) or (cluster.num_nodes,)
+    per_node = (cluster.node.whole or cluster.node).num_accelerators
+    num_nodes = min(64 * cluster.num_nodes, 2**17 // per_node)
+    return max(num_nodes, cluster.num_nodes) * per_node

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from planner.answers.base import Deadline
-from planner.answers.changes import UNLIMITED, more_nodes, of_size, with_memory
+from planner.answers.changes import UNLIMITED, most_gpus, of_size, with_memory
 from planner.answers.row import Row
 from planner.answers.whatif import Case, fits
 from planner.cost.context import Context
@@ -17,7 +17,7 @@ from planner.search.space.narrow import Narrowing, minimal_conflict, narrowing_o
 from planner.search.space.rule import Rule
 from planner.search.space.space import dimension_values
 from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy
-from planner.units import format_bytes
+from planner.units import format_bytes, plural
 
 HBM, HOST, GPUS = "HBM", "host memory", "GPUs"
 # The context without a limit of memory.
@@ -50,9 +50,7 @@ class Limits:
         """Return True if some layout keeps the limits named."""
         case = self.case
         if GPUS not in kept:  # a larger cluster holds the layouts of every smaller one
-            node = case.context.cluster.node
-            most = more_nodes(case.context)[-1] * (node.whole or node).num_accelerators
-            case = of_size(case, most)
+            case = of_size(case, most_gpus(case.context))
         for name, lift in WITHOUT.items():
             case = case if name in kept else case.with_each(lift)
         narrowing = self._kept(case.context, kept)
@@ -91,7 +89,7 @@ class Limits:
             if not node.host_memory_bytes:
                 return "host memory, which is not known of this node"
             return f"{format_bytes(node.host_memory_bytes)} of host memory per node"
-        return f"{cluster.num_accelerators:,} GPUs" if name == GPUS else name
+        return plural(cluster.num_accelerators, "GPU") if name == GPUS else name
 
 
 class MissingMemory(Row):

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.answers.base import Answer, Deadline, Plan
-from planner.answers.changes import UNLIMITED, more_nodes, with_memory
+from planner.answers.changes import UNLIMITED, most_gpus, with_memory
 from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_memory
 from planner.answers.layout import short_layout
 from planner.answers.remedies import Remedies, Remedy
@@ -18,7 +18,7 @@ from planner.layers.parameters import count_parameters
 from planner.search.conflicts import ConflictingRules, conflicting_rules
 from planner.search.feasible import SearchTimeoutError
 from planner.spec.strategy import Strategy
-from planner.units import format_bytes, format_seconds
+from planner.units import format_bytes, format_seconds, plural
 
 MOST_SAID = 3
 
@@ -74,7 +74,7 @@ class NothingFits:
         yield from (f"  {text}" for text in self.limits)
         cluster = self.case.context.cluster
         if GPUS not in self.conflict:
-            most = max(more_nodes(self.case.context)) * cluster.node.num_accelerators
+            most = most_gpus(self.case.context)
             if most > cluster.num_accelerators:
                 yield f"  more GPUs alone do not help (looked at up to {most:,})"
 
@@ -100,7 +100,7 @@ class NothingFits:
         against = ""
         if ideal := self.unconstrained:
             seconds = format_seconds(ideal.estimate.iter_time_s)
-            where = f"{seconds} an iteration on {ideal.num_gpus:,} GPUs"
+            where = f"{seconds} an iteration on {plural(ideal.num_gpus, 'GPU')}"
             against = f"; GPU time per token against {where} if memory were no limit"
         yield f"what would fit{against}:"
         width = max(len(one.change.words) for one in self.remedies)

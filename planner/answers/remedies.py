@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner.answers.base import Deadline, Plan
-from planner.answers.changes import Kind, argument_of, kinds, more_nodes, of_size
+from planner.answers.changes import Kind, argument_of, kinds, most_gpus, of_size
 from planner.answers.whatif import Case, Change, Scale, best_within, least, unproved
 from planner.search.feasible import SearchTimeoutError, smallest_feasible
 
@@ -109,14 +109,13 @@ class Remedies:
         """
         context = self.case.context
         own, per_node = context.cluster.num_accelerators, self._per_node
-        nodes = (2 * context.cluster.num_nodes, *more_nodes(context))
-        first = [per_node] if context.cluster.node.whole else []
-        until = self.deadline.within(Deadline.FEWEST_S)
-        whole = (per_node * number for number in nodes)
-        for largest in dict.fromkeys([*first, *whole]):
+        of_node = (per_node,) if context.cluster.node.whole else ()
+        for largest in (*of_node, most_gpus(context)):
             try:
                 grown = of_size(self.case, largest)
-                found = smallest_feasible(grown.context, grown.narrowing, deadline=until.ends_s)
+                found = smallest_feasible(
+                    grown.context, grown.narrowing, deadline=self.deadline.ends_s
+                )
             except SearchTimeoutError:
                 break
             if found is None:
@@ -127,7 +126,7 @@ class Remedies:
             # A part of a node has its share of host memory only, so the layout may not fit there.
             for num_gpus in (least, largest) if step == 1 else (least,):
                 case = of_size(self.case, num_gpus)
-                plan = best_within(case, until)
+                plan = best_within(case, self.deadline)
                 if plan is not None or num_gpus == largest or step > 1:
                     plan = plan or unproved(case.context, fit.strategy)
                     return self._on(case, plan, is_smallest=is_smallest)
