@@ -31,7 +31,6 @@ class Deadline:
     # Seconds after which a search beside the plans asked for ends with what it has. They decide
     # what is found on a slow machine.
     PLAN_S: ClassVar[float] = 2.0  # the best plan after one change
-    PAIRS_S: ClassVar[float] = 6.0  # pairs of changes, where none alone is enough
     CONFLICT_S: ClassVar[float] = 10.0  # limits that no layout keeps together
     SHORTAGE_S: ClassVar[float] = 5.0  # the layout that lacks least memory
     CHANGES_S: ClassVar[float] = 20.0  # all changes after which something would fit

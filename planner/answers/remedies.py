@@ -79,10 +79,9 @@ class Remedies:
 
     def pairs(self, every: Sequence[Kind]) -> list[Remedy]:
         """Two changes at once, where none alone is enough."""
-        inner = replace(self, deadline=self.deadline.within(Deadline.PAIRS_S))
         pairs: list[Remedy] = []
         for first, second in combinations(every, 2):
-            pairs += inner.both(first, second)
+            pairs += self.both(first, second)
             if len(pairs) == 3:  # enough to choose from
                 break
         return pairs
