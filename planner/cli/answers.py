@@ -34,12 +34,6 @@ def why(*, query: Query, progress: "Progress") -> Shown:
     from planner.report.why import print_why
 
     problems = Problems()
-    # Asked about, not given for the best plan as well.
-    said = {"schedule": ",".join(query.get("schedule")), "placement": query.get("placement")}
-    for name, text in said.items():
-        if text not in (None, "", "all", "any"):
-            fix = [*query.get("fix"), f"{name}={text.replace(',', '|')}"]
-            query = query.with_(**{name: None}, fix=fix)
     narrowing = (query.get(name) for name in ("fix", "limit", "where", "forbid"))
     if not (fixed(query) or any(narrowing)):
         text = "needed: what the layout is, such as tp=4,pp=8; --limit, --where, --forbid will do"

@@ -110,11 +110,11 @@ def _layout(
     from planner.answers.layout import option_problems, requested, resolve
     from planner.query import resolve as question
     from planner.query.narrowing import (
-        OF_LAYOUT,
         one_layout,
         parse_layers,
         parse_offloaded_layers,
     )
+    from planner.query.options import FIXED
 
     problems = Problems()
     request = requested(
@@ -132,7 +132,7 @@ def _layout(
         problems.add("--framework", "one framework is needed here; given any")
     if query.get("recompute_modules") is not None and request.get("recompute") != "selective":
         problems.add("--recompute-modules", "needs --recompute selective")
-    left_open = query.with_(**dict.fromkeys(OF_LAYOUT))
+    left_open = query.with_(**dict.fromkeys(FIXED))
     asked = question.resolve(left_open, problems=problems).without_note("margin")
     context, strategy = resolve(replace(asked.contexts[0], margin_fraction=0.0), request)
     if any(note.subject == "global_batch" for note in asked.notes):

@@ -23,14 +23,13 @@ from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import STRATEGY_FIELDS
 
-OF_LAYOUT = tuple(name for name, option in OPTIONS.items() if option.of == "layout")
-
 
 def fixed(query: Query) -> tuple[str, ...]:
     """Return what options of the layout fix, as ``--fix`` says it, before what that says."""
-    said = [(name, query.get(name)) for name in FIXED]
-    own = [f"{name}={word_of(value)}" for name, value in said if value is not None]
-    return (*own, *query.get("fix"))
+    said = {name: query.get(name) for name in FIXED}
+    words = {name: word_of(value) for name, value in said.items() if value not in (None, ())}
+    own = (f"{name}={word}" for name, word in words.items() if word not in ("all", "any"))
+    return (*(text.replace(",", "|") for text in own), *query.get("fix"))
 
 
 def narrowing_of(query: Query, problems: Problems) -> Narrowing:
@@ -44,11 +43,7 @@ def narrowing_of(query: Query, problems: Problems) -> Narrowing:
             forbid=query.get("forbid"),
         )
     )
-    narrowing = narrowing or EVERYTHING
-    for name in ("schedule", "placement"):
-        if query.get(name) and name in narrowing.values:
-            problems.add("--fix", f"{name} is fixed and --{name} given; one of them is enough")
-    return narrowing
+    return narrowing or EVERYTHING
 
 
 def expressible(
@@ -120,7 +115,7 @@ def with_values(
 def one_layout(query: Query, problems: Problems) -> dict[str, Any]:
     """Return the values that the options of the layout give, by name; one of each."""
     found: dict[str, Any] = {}
-    for name in OF_LAYOUT:
+    for name in FIXED:
         said = query.get(name)
         if said is None or said == ():
             continue

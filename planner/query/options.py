@@ -363,11 +363,7 @@ _OPTIONS: tuple[Option, ...] = (
 )
 OPTIONS: Mapping[str, Option] = {option.name: option for option in _OPTIONS}
 # Options that say what ``--fix NAME=VALUE`` says.
-FIXED = tuple(
-    name
-    for name, option in OPTIONS.items()
-    if option.of == "layout" and name not in ("placement", "schedule")
-)
+FIXED = tuple(name for name, option in OPTIONS.items() if option.of == "layout")
 # What a project's planner.toml or a machine's environment may say where nothing is given.
 OWN_DEFAULTS = (
     *PLACES,

@@ -33,10 +33,9 @@ from planner.query.software import (
     format_meant,
     mtp_layers_in,
     note_idle_modules,
-    offering,
     read_frameworks,
-    read_schedules,
     read_training,
+    training_in,
     training_so,
     unsupported_hardware,
 )
@@ -44,6 +43,7 @@ from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec
+from planner.spec.strategy import SCHEDULES
 from planner.units import GIB, format_bytes, parse_duration, parse_usd
 
 
@@ -117,15 +117,11 @@ def resolve(
     fmt = fmt or format_meant(query.get("framework"))
     frameworks = read_frameworks(query, fmt, model, cluster, problems)
     precision = read_precision(query.get("precision"), cluster, problems)
-    frameworks = offering("precisions", "--precision", precision, frameworks, problems)
+    frameworks = training_in(precision, frameworks, problems)
     training = read_training(query, problems)
     frameworks = training_so(training, frameworks, model, precision, problems)
     ahead = query.get("mtp_layers")
     frameworks = mtp_layers_in(ahead, model, frameworks, problems)
-    placement = query.get("placement") or "any"
-    if placement != "any":
-        frameworks = offering("placements", "--placement", placement, frameworks, problems)
-    schedules = read_schedules(query.get("schedule"), frameworks, problems)
     job = read_job(query, model, cluster, precision, training, problems)
     narrowing = narrowing_of(query, problems)
     aim = read_aim(query, cluster, problems)
@@ -145,8 +141,8 @@ def resolve(
             traits=traits,
             margin_fraction=traits.memory_uncertainty_fraction,
             is_tuned=bool(query.get("tuned")),
-            schedules=tuple(name for name in schedules if name in traits.support.schedules),
-            placements=traits.support.placements if placement == "any" else (placement,),
+            schedules=tuple(name for name in SCHEDULES if name in traits.support.schedules),
+            placements=traits.support.placements,
             ranking="simplicity",
         )
         for traits in frameworks
@@ -188,10 +184,6 @@ def _searched(
     else:
         contexts = tuple(replace(each, module_sets=module_sets(each)) for each in contexts)
     contexts = expressible(contexts, fmt, problems)
-    contexts = tuple(each for each in contexts if each.placements)
-    if not contexts:
-        message = f"no format asked for can say {query.get('placement')!r}"
-        raise InputError.single(COMMAND_LINE, "--placement", message)
     contexts = with_values(contexts, narrowing, problems)
     why = "how far peaks were off on published runs; --margin changes it"
     why = why if query.get("margin") is None else "--margin"

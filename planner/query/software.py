@@ -34,7 +34,6 @@ from planner.query.words import SEVERAL, meant_word
 from planner.spec.cluster import ClusterSpec
 from planner.spec.job import JobSpec, Precision, mtp_positions
 from planner.spec.model import ModelSpec
-from planner.spec.strategy import SCHEDULES
 from planner.spec.training import (
     ALL_LINEAR,
     FULL,
@@ -48,7 +47,6 @@ from planner.spec.traits import FrameworkTraits
 from planner.units import GB, GIB
 
 ANY_FRAMEWORK = "any"
-ALL_SCHEDULES = "all"
 BRIDGE_PROFILE = "bridge"  # of Megatron-Core as NeMo and Megatron-Bridge start it
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
 Chosen = TypeVar("Chosen")
@@ -203,21 +201,17 @@ def _with_options(traits: FrameworkTraits, query: Query, problems: Problems) -> 
     return traits
 
 
-def offering(
-    trait: str,
-    option: str,
-    wanted: str,
-    chosen: Sequence[FrameworkTraits],
-    problems: Problems,
+def training_in(
+    precision: Precision, chosen: Sequence[FrameworkTraits], problems: Problems
 ) -> tuple[FrameworkTraits, ...]:
-    """The frameworks among whose precisions, placements, ... is what an option asks for."""
+    """Return the frameworks that train in the precision."""
 
     def why_not(traits: FrameworkTraits) -> str:
-        known: tuple[str, ...] = getattr(traits.support, trait)
-        allowed = f"{traits.name} ({traits.profile}) offers {', '.join(known)}"
-        return "" if wanted in known else f"{allowed}; given {wanted}"
+        known = traits.support.precisions
+        allowed = f"{traits.name} ({traits.profile}) trains in {', '.join(known)}"
+        return "" if precision in known else f"{allowed}; given {precision}"
 
-    return able(chosen, why_not, option, wanted, problems)
+    return able(chosen, why_not, "--precision", precision, problems)
 
 
 def read_training(query: Query, problems: Problems) -> Training:
@@ -314,25 +308,6 @@ def mtp_layers_in(
 
         return able(chosen, why_not, "--mtp-layers", given, problems)
     return tuple(chosen)
-
-
-def read_schedules(
-    given: Sequence[str], chosen: Sequence[FrameworkTraits], problems: Problems
-) -> tuple[str, ...]:
-    """Return names from options and comma lists; some framework must offer each."""
-    words = [word.strip() for text in given for word in text.split(",")]
-    names = [word for word in words if word]
-    if not given or ALL_SCHEDULES in names:
-        return SCHEDULES
-    offered = {name for traits in chosen for name in traits.support.schedules}
-    for name in names:
-        if name not in SCHEDULES:
-            problems.add("--schedule", unknown("schedule", name, (*SCHEDULES, ALL_SCHEDULES)))
-        elif chosen and name not in offered:
-            allowed = ", ".join(each for each in SCHEDULES if each in offered)
-            profiles = ", ".join(f"{traits.name} ({traits.profile})" for traits in chosen)
-            problems.add("--schedule", f"{profiles} does not offer {name}; allowed are {allowed}")
-    return tuple(names) or ("1f1b",)
 
 
 def unsupported_hardware(

@@ -104,7 +104,7 @@ def test_files_of_one_framework_leave_the_others_out() -> None:
 def test_a_precision_that_a_framework_lacks_is_refused_by_name() -> None:
     query = Query.of("llama3-8b", "1xdgx-h100", precision="fp8", **SMALL)
     with pytest.raises(
-        InputError, match=r"deepspeed \(current\) offers bf16, fp16, fp32, tf32; given fp8"
+        InputError, match=r"deepspeed \(current\) trains in bf16, fp16, fp32, tf32; given fp8"
     ):
         resolve(query.with_(framework="deepspeed"))
     found = resolve(query.with_(framework="any"))
