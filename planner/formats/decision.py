@@ -314,25 +314,6 @@ def explained(
     )
 
 
-def unsupported(strategy: Strategy, can: Mapping[str, str]) -> Iterator[str]:
-    """Say which fields differ from their neutral value; ``can`` holds reasons by field."""
-    for name, reason in can.items():
-        given = getattr(strategy, name)
-        if given != FIELD_DEFAULTS[name]:
-            yield f"{name} {given}: {reason}"
-
-
-def uneven_layers(strategy: Strategy) -> Iterator[str]:
-    """Say what cannot hold where every layer is treated alike."""
-    selective, full, offloaded = (", ".join(map(str, each)) for each in strategy.policy_counts)
-    if any(strategy.selective_layers_per_stage):
-        yield f"selective_layers_per_stage {selective}: whole blocks are recomputed or none"
-    if 0 < sum(strategy.recompute_layers_per_stage) < sum(strategy.layers_per_stage):
-        yield f"recompute_layers_per_stage {full}: all layers are recomputed or none"
-    if any(strategy.offloaded_layers_per_stage):
-        yield f"offloaded_layers_per_stage {offloaded}: activations stay on the accelerator"
-
-
 def wrong_precision(context: Context, allowed: tuple[str, ...]) -> Iterator[str]:
     """Say where the precision of a job is none of those allowed."""
     precision = context.job.precision

@@ -18,6 +18,7 @@ from planner.formats.accelerate.rows import (
     devices_row,
     no_deepspeed,
     no_fsdp,
+    no_fsdp1_mesh,
     no_profile,
     no_replicas,
     num_machines,
@@ -37,14 +38,12 @@ from planner.formats.decision import (
     several,
     stated,
     switched,
-    unsupported,
     wrong_precision,
 )
 from planner.formats.format import ALL
 from planner.formats.settings import Settings, as_flag, flag, whole, word
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32")
-_NOT_FSDP1 = dict.fromkeys(("tp", "cp", "dp_replicate"), "FSDP1 has no mesh; fsdp_version 2 has")
 _FSDP1_STAGES = {
     "FULL_SHARD": 3,
     "SHARD_GRAD_OP": 2,
@@ -248,7 +247,7 @@ FSDP1 = typed_section(
     replace(
         MESH,
         to=nothing,
-        cannot=lambda _, s: unsupported(s, _NOT_FSDP1),
+        cannot=no_fsdp1_mesh,
     ),
 )
 REPLICATED = typed_section(

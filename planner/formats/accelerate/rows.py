@@ -20,8 +20,6 @@ from planner.formats.decision import (
     refusals,
     says,
     several,
-    uneven_layers,
-    unsupported,
 )
 from planner.formats.deepspeed.decisions import no_offload
 from planner.formats.deepspeed.keys import CODES, DEVICES
@@ -30,12 +28,6 @@ from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 
 assert tuple(DEVICES) == OFFLOAD_CODES
-_CANNOT = {
-    **dict.fromkeys(("pp", "vpp", "schedule"), "ParallelismConfig trains no pipeline"),
-    "ep": "ParallelismConfig has no expert parallelism",
-    "sequence_parallel": "transformers' tensor-parallel plans split no norms",
-    "offload_percent": "offloading takes all states or none",
-}
 # What the section can say of DeepSpeed.
 DEEPSPEED_SUPPORT: Mapping[str, TraitValue] = {
     "tp": False,
@@ -72,37 +64,14 @@ def num_machines(context: Context, strategy: Strategy) -> int:
 
 _REFUSALS = refusals(__package__)
 no_profile = _REFUSALS["profile"]
-no_fsdp = several(
-    _REFUSALS["processors"],
-    lambda _, s: unsupported(s, _CANNOT),
-    lambda _, s: uneven_layers(s),
-    _REFUSALS["fsdp"],
-)
+no_fsdp = several(*map(_REFUSALS.__getitem__, ("processors", "mesh", "layers", "fsdp")))
 # Plain replicas, or tensor parallelism alone.
-no_replicas = several(
-    lambda _, s: unsupported(
-        s,
-        {
-            **_CANNOT,
-            "cp": "Accelerate runs context parallelism under FSDP2 only",
-            "offload": "without a section nothing is offloaded",
-        },
-    ),
-    lambda _, s: uneven_layers(s),
-    _REFUSALS["replicas"],
-)
+no_replicas = several(*map(_REFUSALS.__getitem__, ("mesh", "whole", "layers", "replicas")))
 no_deepspeed = several(
-    _REFUSALS["processors"],
-    lambda _, s: unsupported(
-        s,
-        dict.fromkeys(
-            ("tp", "cp", "dp_replicate", "offload_percent", *_CANNOT),
-            "the section has no key for it",
-        ),
-    ),
-    lambda _, s: uneven_layers(s),
+    *map(_REFUSALS.__getitem__, ("processors", "section", "layers")),
     no_offload,
 )
+no_fsdp1_mesh = _REFUSALS["fsdp1"]
 
 
 def steps_row(key: str, *elsewhere: str) -> KeyMapping:
