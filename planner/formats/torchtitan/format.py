@@ -15,9 +15,15 @@ from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, So
 from planner.formats.settings import decided, which
 from planner.formats.shell.edit import edited
 from planner.formats.torchtitan import keys, read
-from planner.formats.torchtitan.mapping import DECIDING, TABLE, unlike_modules, unlike_software
+from planner.formats.torchtitan.mapping import (
+    DECIDING,
+    REFUSALS,
+    TABLE,
+    unlike_modules,
+    unlike_software,
+)
 from planner.formats.torchtitan.rules import RULES
-from planner.spec.model import MlaSpec, ModelSpec
+from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 
 # Variables of the module that is written, by what of a model they say where it does not.
@@ -59,7 +65,7 @@ def written_config(context: Context) -> tuple[str, str]:
 def unlike_configs(context: Context) -> Iterator[str]:
     """Yield why no config can be chosen or written."""
     model, precision, length = context.model, context.job.precision, context.job.seq_len
-    named, foreign = _named(context), list(_foreign_parts(model))
+    named, foreign = _named(context), list(REFUSALS["foreign"](context))
     fits = named is not None and length <= named.max_seq_len
     if fits or (precision == "bf16" and not foreign):
         return
@@ -80,7 +86,7 @@ def _named(context: Context) -> keys.Config | None:
     kinds = {
         "deepseek_v3": model.mla and not model.mla.indexer,
         "gpt_oss": model.family == "gpt-oss",
-        "": list(_foreign_parts(model)),
+        "": list(REFUSALS["foreign"](context)),
         "qwen3": model.qk_norm == "head",
         "llama3": not model.moe,
     }
@@ -100,36 +106,6 @@ def _named(context: Context) -> keys.Config | None:
         ):
             return config
     return None
-
-
-def _foreign_parts(model: ModelSpec) -> Iterator[str]:
-    """Return what the written module cannot build: it makes Llama- and Qwen-like decoders."""
-    moe = model.moe
-    biases = {name for name, has in vars(model.biases).items() if has}
-    is_other_norm = model.norm != "rmsnorm" or model.norms_per_layer != 2 or not model.final_norm
-    has_encoder = model.architecture != "decoder"
-    is_other_mlp = not model.gated_mlp or model.activation not in ("silu", "swiglu")
-    has_others = model.embedding_norm or model.extra_params or model.extra_params_per_layer
-    is_special = model.parallel_block or model.sliding_window or model.position != "rope"
-    is_mixed = moe and (
-        moe.shared_ffn_size or moe.num_leading_dense_layers or moe.moe_layer_step > 1
-    )
-    return which(
-        {
-            f"{model.architecture} architecture, only decoders can be written": has_encoder,
-            "its norms, only two rmsnorms per layer and a final one can be written": is_other_norm,
-            "its MLP, only gated ones with silu can be written": is_other_mlp,
-            "biases of linear layers": biases - {"norm"},
-            "norms over all query heads at once": model.qk_norm == "full",
-            "latent attention": isinstance(model.mla, MlaSpec),
-            "parallel blocks, windowed attention or positions that are not rotary": is_special,
-            str(model.special_blocks): model.special_blocks,
-            "linear mixers, gates or several attentions": model.has_special_layers,
-            "parameters outside the usual layers": has_others,
-            "shared experts or dense layers beside mixtures": is_mixed,
-            "biases of router or experts": moe and (moe.router_bias or moe.expert_bias),
-        }
-    )
 
 
 def emit(context: Context, strategy: Strategy) -> Emitted:

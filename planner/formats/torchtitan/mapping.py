@@ -30,8 +30,8 @@ from planner.formats.torchtitan.keys import (
 )
 from planner.spec.strategy import V_SHAPED, Strategy
 
-_REFUSALS = refusals(__package__)
-unlike_software = _REFUSALS["software"]
+REFUSALS = refusals(__package__)
+unlike_software = REFUSALS["software"]
 OFFLOADED = "optimizer+parameters:host"
 IMPLEMENTATIONS = {"adam": "fused", "adam-bf16": "fused_opt_states_bf16"}
 PROFILES = ("current", "eager")  # of the release: compiled and not
@@ -179,14 +179,14 @@ TABLE: Table = (
     _degree(
         "tp",
         "tensor parallelism",
-        _REFUSALS["heads"],
+        REFUSALS["heads"],
     ),
     _degree("pp", "pipeline stages"),
     _degree("cp", "context parallelism"),
     _degree(
         "ep",
         "expert parallelism, over the ranks of tp, cp and the shards",
-        _REFUSALS["experts"],
+        REFUSALS["experts"],
         option.CUDA_GRAPHS,
     ),
     KeyMapping(
@@ -229,7 +229,7 @@ TABLE: Table = (
         "'always' if zero_stage == 3 else 'never'",
         "ZeRO stage {zero_stage}",
         follows=_stage,
-        cannot=_REFUSALS["stage"],
+        cannot=REFUSALS["stage"],
     ),
     of_key(
         "offload",
@@ -237,7 +237,7 @@ TABLE: Table = (
         "offload != 'none'",
         "offload: {offload}",
         of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADED if is_on else None),
-        cannot=_REFUSALS["offload"],
+        cannot=REFUSALS["offload"],
     ),
     of_key(
         "precision",
@@ -257,7 +257,7 @@ TABLE: Table = (
     KeyMapping(
         names=("placement",),
         keys=(),
-        cannot=_REFUSALS["placement"],
+        cannot=REFUSALS["placement"],
     ),
     KeyMapping(
         names=("schedule", "vpp", "layers_per_stage"),
@@ -296,7 +296,7 @@ TABLE: Table = (
             ),
         ),
         of=_of_pipeline,
-        cannot=_REFUSALS["pipeline"],
+        cannot=REFUSALS["pipeline"],
     ),
     KeyMapping(
         names=("profile",),
@@ -349,7 +349,7 @@ TABLE: Table = (
         to=says({POLICY: (lambda _, s: policy_of(s), "activations of every layer: {recompute}")}),
         of=_of_policy,
         cannot=several(
-            _REFUSALS["policy"],
+            REFUSALS["policy"],
             lambda c, s: (
                 unlike_modules(c, s.recompute_modules) if any(s.selective_layers_per_stage) else ()
             ),
