@@ -111,7 +111,7 @@ def _problems_with(context: Context, request: Request) -> Iterator[tuple[str, st
         layers = request.get(name)
         if isinstance(layers, int) and layers > longest:
             yield option, f"no stage has more than {longest} layers; given {layers}"
-    if request.get("sequence_parallel") and not traits.support.sequence_parallel:
+    if request.get("sequence_parallel") and "sequence_parallel" not in traits.support.features:
         yield "--sequence-parallel", f"{traits.name} offers no sequence parallelism"
 
 
@@ -144,7 +144,7 @@ def resolve(context: Context, request: Request) -> tuple[Context, Strategy]:
         "dp": max(context.cluster.num_accelerators // gpus_of_replica(asked), 1),
         "etp": int(support.usual_etp(tp, asked["ep"])),
         "zero_stage": max(usual or possible, default=0),
-        "sequence_parallel": tp > 1 and support.sequence_parallel,
+        "sequence_parallel": tp > 1 and "sequence_parallel" in support.features,
     }
     values = {**asked, **follows, **given}
     batch = request.get("global_batch", context.job.global_batch)

@@ -175,7 +175,7 @@ def _degree_changes(context: Context, strategy: Strategy) -> Iterator[tuple[str,
             half,
             tp=2 * strategy.tp,
             etp=2 * strategy.tp if is_usual else strategy.etp,
-            sequence_parallel=context.traits.support.sequence_parallel,
+            sequence_parallel="sequence_parallel" in context.traits.support.features,
         )
         yield f"tp {2 * strategy.tp}", twice
         for name in MODEL_PARALLEL_DEGREES:

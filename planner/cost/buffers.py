@@ -21,16 +21,16 @@ from planner.units import Array, Mask
 
 @item(
     "memory.workspaces",
-    inputs=(
-        "traits.overheads.workspace_bytes",
-        "traits.overheads.grouped_gemm_workspace_bytes",
-    ),
+    inputs=("traits.kernels.linears",),
 )
 def workspace_bytes(context: Context) -> float:
-    """Bytes of the matrix libraries' workspaces, allocated once and kept."""
-    overheads = context.traits.overheads
-    grouped = overheads.grouped_gemm_workspace_bytes if context.model.moe else 0.0
-    return overheads.workspace_bytes + grouped
+    """Bytes of the matrix libraries' workspaces, allocated once and kept.
+
+    cuBLAS's of torch, 32 MiB; Transformer Engine's as much, and 128 MiB for grouped products:
+    transformer_engine/pytorch/module/base.py. Published mixture runs agree.
+    """
+    own = 3.3e7 + 1.34e8 * bool(context.model.moe)
+    return 3.4e7 + own * (context.traits.kernels.linears == "transformer_engine")
 
 
 def context_bytes(context: Context) -> float:
@@ -69,18 +69,21 @@ def _rank_params(parts: StageParameters) -> Array:
 @item(
     "memory.dummy_weight_gradients",
     inputs=(
-        "traits.kernels.dummy_weight_gradient_bytes",
+        "traits.kernels.linears",
+        "traits.kernels.weight_gradient_bytes",
         "model.hidden_size",
         "strategy.tp",
     ),
 )
 def dummy_gradient_bytes(context: Context, strategy: StrategyColumns, params: Array) -> Array:
-    """Bytes kept beside fused weight-gradient accumulation, below stage 2: ``d · params``.
+    """Bytes kept beside fused weight-gradient accumulation, below stage 2: ``2 · params``.
 
-    ``params`` are those of one weight of every shape. Source: framework traits.
+    ``params`` are those of one weight of every shape. Source: get_dummy_wgrad of Transformer Engine
+    2.3 and later; published per-rank allocations agree.
     """
-    fused = strategy.zero_stage < 2
-    return np.where(fused, params * context.traits.kernels.dummy_weight_gradient_bytes, 0.0)
+    kernels = context.traits.kernels
+    is_fused = kernels.linears == "transformer_engine" and not kernels.weight_gradient_bytes
+    return np.where(is_fused & (strategy.zero_stage < 2), 2.0 * params, 0.0)
 
 
 @item(
@@ -122,18 +125,18 @@ def gathered_vocabulary_bytes(parts: StageParameters) -> Array:
 @item(
     "memory.buckets",
     inputs=(
-        "traits.overheads.bucket_elements",
+        "traits.overlap.gradient_bucket_elements",
         "traits.overheads.num_buckets",
     ),
 )
 def bucket_bytes(parts: StageParameters) -> Array:
-    """Bytes of communication buckets: ``num_buckets · b · min(bucket_elements, params)``.
+    """Bytes of communication buckets: ``num_buckets · b · min(gradient_bucket_elements, params)``.
 
     ``b``: 2, in 32 bits 4; ``params`` is a rank's, the mean over stages. Source: framework traits.
     """
-    overheads = parts.context.traits.overheads
-    elements = np.minimum(overheads.bucket_elements, _rank_params(parts))
-    return overheads.num_buckets * weight_bytes(parts.context) * elements
+    traits = parts.context.traits
+    elements = np.minimum(traits.overlap.gradient_bucket_elements, _rank_params(parts))
+    return traits.overheads.num_buckets * weight_bytes(parts.context) * elements
 
 
 @item(
@@ -141,17 +144,18 @@ def bucket_bytes(parts: StageParameters) -> Array:
     inputs=(
         "strategy.dp",
         "strategy.offload",
-        "traits.states.zero3_step_elements",
+        "traits.states.sharded_by",
     ),
 )
 def step_group_bytes(parts: StageParameters) -> Array:
     """Bytes of gradients copied at a time while a stage-3 optimizer steps.
 
-    fp32: ``4 · min(zero3_step_elements, shard)`` of what stays on the device. Source: traits.
+    fp32: ``4 · min(1e9, shard)`` of what stays on the device. Source: sub_group_size,
+    _prepare_fp32_grad_for_sub_group in deepspeed/runtime/zero/stage3.py.
     """
     states, strategy = parts.context.traits.states, parts.strategy
     shard = _rank_params(parts) / parts.num_shards
-    elements = np.minimum(states.zero3_step_elements, shard * (1.0 - offloaded_fraction(strategy)))
+    elements = np.minimum(1e9, shard * (1.0 - offloaded_fraction(strategy)))
     held = element_bytes("fp32") * elements
     return np.where(copied_in_groups(strategy, states), held, 0.0)
 
@@ -161,23 +165,25 @@ def step_group_bytes(parts: StageParameters) -> Array:
     inputs=(
         "model.vocab_size",
         "strategy.offload",
-        "traits.states.whole_tensor_gradient_bytes",
-        "traits.states.offload_staging_bytes",
+        "traits.states.sharded_by",
     ),
 )
 def largest_gradient_bytes(parts: StageParameters) -> Array:
     """Bytes kept for the largest tensor's gradient beside its share: that of the vocabulary.
 
     ``vocab_params · (copy + whole · (1 - 1/N) at stage 2 + staging)``, staging where the
-    optimizer's states are offloaded below stage 3. Source: framework traits.
+    optimizer's states are offloaded below stage 3; both those of 16 bits under DeepSpeed. Source:
+    accumulated whole, measured over gloo, and temp_grad_buffer_for_gpu_offload:
+    deepspeed/runtime/zero/stage_1_and_2.py.
     """
     states, strategy = parts.context.traits.states, parts.strategy
-    whole = states.whole_tensor_gradient_bytes * (1.0 - 1.0 / parts.num_shards)
+    kept = weight_bytes(parts.context) * (states.sharded_by == "zero")
+    whole = kept * (1.0 - 1.0 / parts.num_shards)
     per_element = states.largest_gradient_copy_bytes + np.where(
         strategy.zero_stage == 2, whole, 0.0
     )
     stages = offloads(strategy, "optimizer") * (strategy.zero_stage < 3)
-    per_element = per_element + states.offload_staging_bytes * stages
+    per_element = per_element + kept * stages
     return np.asarray(parts.costs.at(parts.costs.vocab_params) * per_element)
 
 
@@ -210,7 +216,7 @@ def _joins_ends(parts: StageParameters) -> Mask:
     """Embedding and head are one unit: what no block holds, or one matrix."""
     context, states = parts.context, parts.context.traits.states
     joined = states.gathers_embedding_with_head | context.model.tied_embeddings
-    return np.asarray(joined & (parts.strategy.pp == 1) & (not states.zero3_keeps_ends_gathered))
+    return np.asarray(joined & (parts.strategy.pp == 1) & (not states.keeps_ends_gathered))
 
 
 def _root_params(parts: StageParameters) -> Array:
@@ -236,7 +242,7 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
     root = weight_bytes(context) * _root_params(parts)
     last_layer = weight_bytes(context) * parts.gathered * states.gathers_embedding_with_head
     gathered = root + last_layer
-    if states.zero3_keeps_ends_gathered:
+    if states.keeps_ends_gathered:
         gathered = unit_buffer_bytes(parts)
     held = np.where(_gathers(parts), gathered, 0.0)
     gradient = parts.last_params * states.collected_head_gradient_bytes
@@ -252,7 +258,7 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
 @item(
     "memory.gather_buffers",
     inputs=(
-        "traits.states.gathers_in_own_stream",
+        "traits.states.sharded_by",
         "strategy.zero_stage",
     ),
 )
@@ -273,7 +279,7 @@ def gather_pool_bytes(parts: StageParameters) -> Array:
     pool = weight_bytes(context) * (parts.gathered + largest)
     whole = is_whole * parts.params * context.model.num_blocks / strategy.pp
     pool = pool + whole * states.gradient_bytes / parts.num_shards
-    return np.where(gathers & states.gathers_in_own_stream, pool, 0.0)
+    return np.where(gathers & states.is_fsdp, pool, 0.0)
 
 
 @item("memory.dead_blocks", inputs=("traits.kernels.saved.name",))
@@ -299,16 +305,18 @@ def dead_block_bytes(parts: StageParameters) -> Array:
 def _whole_gradients(parts: StageParameters) -> Array:
     """Elements of whole gradients that wait for their reduction under stages 2 and 3.
 
-    The largest unit and ``units - 1`` layers, under stage 2 at least ``whole_gradient_elements``
-    of the rank's. Gradients that leave through a bucket are counted there.
+    The largest unit, for which the next waits (_fsdp_param_group.py of FSDP2); a second layer under
+    Megatron-FSDP (main_grad_alloc), at stage 2 at least 1e9 (suggested_RS_queue_capacity).
+    Gradients that leave through a bucket are counted there.
     """
     states, strategy = parts.context.traits.states, parts.strategy
     if parts.context.traits.overheads.num_buckets > 0:
         return np.zeros(len(strategy))
     is_apart = ~_joins_ends(parts) & (strategy.pp == 1)
     unit = np.maximum(parts.params, np.where(is_apart, parts.last_params, 0.0))
-    units = unit + (states.whole_gradient_units - 1.0) * parts.params
-    queue = np.where(strategy.zero_stage == 2, states.whole_gradient_elements, 0.0)
+    is_megatron = states.sharded_by == "megatron"
+    units = unit + is_megatron * parts.params
+    queue = np.where(strategy.zero_stage == 2, is_megatron * 1e9, 0.0)
     waiting = np.maximum(units, np.minimum(queue, _rank_params(parts)))
     return np.where(
         (strategy.zero_stage >= 2) & ~unsharded_until_step(strategy, states), waiting, 0.0
@@ -325,8 +333,12 @@ def unit_buffer_bytes(parts: StageParameters) -> Array:
     param_and_grad_buffer.py, FixedPoolAllocator).
     """
     context, states = parts.context, parts.context.traits.states
-    layers = np.where(_gathers(parts), states.zero3_gathered_layers, 0.0)
-    live = np.minimum(layers * parts.gathered, states.zero3_live_elements)
+    # The layer at work and one prefetched (arXiv 2304.11277, section 4); the two buffers of
+    # Megatron-FSDP's units; DeepSpeed's stage3_prefetch_bucket_size.
+    layers = np.where(_gathers(parts), 2.0, 0.0)
+    # stage3_max_live_parameters 1e9 and stage3_prefetch_bucket_size 5e7; elsewhere whole units.
+    most = 1.05e9 if states.sharded_by == "zero" else np.inf
+    live = np.minimum(layers * parts.gathered, most)
     reduced = _whole_gradients(parts) * reduced_gradient_bytes(parts.strategy, states)
     return gathered_weight_bytes(context) * live + reduced
 
@@ -357,7 +369,7 @@ def offload_buffer_bytes(parts: StageParameters) -> Array:
 def sent_bytes(parts: StageParameters) -> Array:
     """Bytes a stage keeps of what it sent on, per micro-batch: h per token, divided over tp."""
     strategy = parts.strategy
-    keeps = parts.context.traits.states.keeps_stage_outputs != "no"
+    keeps = parts.context.traits.states.pipeline_engine != "megatron"
     share = np.where(strategy.sequence_parallel == 0, strategy.tp, 1)
     boundary = parts.costs.at(parts.costs.boundary_bytes)
     return np.where((strategy.pp > 1) & keeps, boundary / share, 0.0)
@@ -366,7 +378,7 @@ def sent_bytes(parts: StageParameters) -> Array:
 @item(
     "memory.kept_logits",
     inputs=(
-        "traits.states.keeps_stage_outputs",
+        "traits.states.pipeline_engine",
         "strategy.num_micro_batches",
     ),
 )
@@ -377,7 +389,7 @@ def kept_logits_bytes(parts: StageParameters) -> Array:
     merge_chunks). Zero where outputs die with their backward.
     """
     strategy = parts.strategy
-    keeps = parts.context.traits.states.keeps_stage_outputs == "all"
+    keeps = parts.context.traits.states.pipeline_engine == "torch"
     logits = parts.costs.at(parts.costs.logits_bytes) * strategy.num_micro_batches
     return np.where((strategy.pp > 1) & keeps, 2.0 * logits, 0.0)
 
@@ -385,12 +397,16 @@ def kept_logits_bytes(parts: StageParameters) -> Array:
 @item(
     "memory.receive_buffers",
     inputs=(
-        "traits.states.receives_into_own_buffers",
+        "traits.states.pipeline_engine",
         "strategy.num_micro_batches",
     ),
 )
 def receive_buffer_bytes(parts: StageParameters) -> Array:
-    """Bytes of one receive buffer: the boundary activation of a micro-batch."""
-    receives = parts.context.traits.states.receives_into_own_buffers
+    """Bytes of one receive buffer: the boundary activation of a micro-batch.
+
+    One for every micro-batch, made before the first step. Source:
+    torch/distributed/pipelining/stage.py.
+    """
+    receives = parts.context.traits.states.pipeline_engine == "torch"
     boundary = parts.costs.at(parts.costs.boundary_bytes)
     return np.where((parts.strategy.pp > 1) & receives, boundary, 0.0)

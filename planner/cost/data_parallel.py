@@ -13,7 +13,7 @@ from planner.layers.parameters import count_layer_tensors
 from planner.spec.cluster import ClusterSpec, Collective
 from planner.spec.job import element_bytes
 from planner.spec.strategy import StrategyColumns
-from planner.spec.traits import UnitCopies
+from planner.spec.traits import ShardedBy
 from planner.units import Array, Mask
 
 
@@ -80,16 +80,15 @@ def exchanges_of(
 def bucket_elements(
     context: Context, strategy: StrategyColumns, chunk_params: Array, layer_params: Array
 ) -> Array:
-    """``min(max(elements, elements per rank · dp), chunk)``: gradients sent in one message.
+    """``min(elements, chunk)``: gradients sent in one message, a layer's where the trait says 0.
 
-    A layer's where the trait says 0. Buckets do not cross model chunks. Source: traits;
-    Megatron-Core max(40e6, 1e6 · dp), DistributedDataParallelConfig.bucket_size. Excludes the
+    Buckets do not cross model chunks. Megatron's have at least ``1e6 · dp`` elements:
+    max(40e6, 1e6 · dp), megatron/core/distributed/distributed_data_parallel.py. Excludes the
     rounding of buckets to whole tensors.
     """
-    overlap = context.traits.overlap
-    wanted = np.maximum(
-        overlap.gradient_bucket_elements, overlap.gradient_bucket_elements_per_rank * strategy.dp
-    )
+    wanted: Array | float = context.traits.overlap.gradient_bucket_elements
+    if context.traits.states.sharded_by == "megatron":
+        wanted = np.maximum(wanted, 1e6 * strategy.dp)
     return np.minimum(np.where(wanted > 0, wanted, layer_params), chunk_params)
 
 
@@ -134,42 +133,42 @@ def _seconds_per_param(
     return collective_s(collective, params * num_bytes, group, cluster) / params
 
 
-def gradient_copy_bytes(weight: float, wire: float, copies: UnitCopies) -> float:
+def gradient_copy_bytes(weight: float, wire: float, sharded_by: ShardedBy) -> float:
     """HBM traffic per gradient of a whole unit, from the product that wrote it to its reduction.
 
-    flat: tensors joined to one ``2 w``, widened where the reduction is wider ``w + g``, divided in
-    place ``2 g``. split: copied, and widened, into the reduction's buffer, ``w + g``. ``weight``
+    FSDP1: tensors joined to one ``2 w``, widened where the reduction is wider ``w + g``, divided in
+    place ``2 g``. FSDP2: copied, and widened, into the reduction's buffer, ``w + g``. ``weight``
     and ``wire``: bytes of a gradient as products write and as ranks exchange it. Source: FSDP1,
     _flat_param.py (torch.split) and _reduce_grad in _runtime_utils.py of torch/distributed/fsdp;
     FSDP2, foreach_reduce in _fully_shard/_fsdp_collectives.py. Excludes the padding of flat
     gradients that the ranks do not divide, and casts and sums of a rank's own part.
     """
-    if copies == "none":
-        return 0.0
-    if copies == "split":
+    if sharded_by == "fsdp2":
         return weight + wire
+    if sharded_by != "fsdp1":
+        return 0.0
     return 2.0 * weight + (weight + wire) * (wire > weight) + 2.0 * wire
 
 
 def copy_s_per_param(context: Context, when: Exchanges, stage: Array) -> tuple[Array, Array]:
     """Seconds per parameter to copy a unit's weights behind a gather, its gradients per backward.
 
-    split: what arrived is copied into the weights, ``2 w``; flat weights are gathered in place.
+    FSDP2: what arrived is copied into the weights, ``2 w``; flat weights are gathered in place.
     Gradients: :func:`gradient_copy_bytes` where every micro-batch is reduced, else each is added
     to whole ones, ``w + 2 g``, flat ones joined before; of it what exceeds
     ``weight_gradient_bytes``, which backward has already. From stage 2 on. Source:
     foreach_all_gather_copy_out, as there. Excludes weights that are gathered once an iteration.
     """
     traits = context.traits
-    copies, accelerator = traits.kernels.unit_copies, context.cluster.accelerator
-    if copies == "none":
+    states, accelerator = traits.states, context.cluster.accelerator
+    if not states.is_fsdp:
         return np.zeros(len(stage)), np.zeros(len(stage))
-    weight, wire = weight_bytes(context), traits.states.gradient_reduce_bytes
-    handed = gradient_copy_bytes(weight, wire, copies)
-    joined = 2.0 * weight * (copies == "flat")
+    weight, wire = weight_bytes(context), states.gradient_reduce_bytes
+    handed = gradient_copy_bytes(weight, wire, states.sharded_by)
+    joined = 2.0 * weight * (states.sharded_by == "fsdp1")
     moved = np.where(when.reduces_each, handed, joined + weight + 2.0 * wire)
     further = np.maximum(moved - traits.kernels.weight_gradient_bytes, 0.0) * (stage >= 2)
-    whole = 2.0 * gathered_weight_bytes(context) * (copies == "split")
+    whole = 2.0 * gathered_weight_bytes(context) * (states.sharded_by == "fsdp2")
     gathered = np.where(when.gathers_each, whole, 0.0)
     return memory_bound_s(gathered, accelerator), memory_bound_s(further, accelerator)
 

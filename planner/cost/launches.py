@@ -45,7 +45,7 @@ def on_hosts_of(traits: FrameworkTraits, precision: Precision, node: NodeSpec) -
     Excludes quantising, which is launched for all experts at once.
     """
     kernels = slower_host(traits.kernels, node.launch_factor)
-    scaled = 1.0 if kernels.products_in_16_bit == "experts" else SCALED_CALLS.get(precision, 1.0)
+    scaled = SCALED_CALLS.get(precision, 1.0) if "experts" in kernels.in_8_bit else 1.0
     called = replace(kernels, grouped_launch_s=scaled * kernels.grouped_launch_s)
     return replace(traits, kernels=called)
 

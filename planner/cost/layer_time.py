@@ -189,9 +189,8 @@ def op_precisions(
 
     fp8 only where weights meet activations and the recipe does not keep 16 bits.
     """
-    in_16_bit = op.runs_in_16_bit or kernels.products_in_16_bit == (
-        "experts" if op.is_expert else "linears"
-    )
+    kind = "experts" if op.is_expert else "linears"
+    in_16_bit = op.runs_in_16_bit or kind not in kernels.in_8_bit
     in_fp8 = all(gemm.has_weight for gemm in op.gemms) and not in_16_bit
     if not in_fp8 and job.precision not in ("fp16", *FULL_PRECISIONS):
         return (("bf16", 1.0),)
@@ -249,8 +248,6 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
         )
 
     gemm_time = products_s(op.gemms, whole_s)
-    if kernel == "attention":
-        gemm_time = gemm_time / kernels.attention_rate_fraction
     if op.is_expert:
         gemm_time = gemm_time / kernels.grouped_rate_fraction
     chunk_time = ZERO

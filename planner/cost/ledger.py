@@ -20,6 +20,7 @@ from planner.cost.stage_parts import Per
 from planner.cost.states import (
     offloaded_fraction,
     unsharded_until_step,
+    whole_gradient_copy_bytes,
     without_gradient_copies,
 )
 from planner.layers.block import (
@@ -129,7 +130,7 @@ def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
         return {name: 1.0}
     traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
     is_sharded = subject.strategy.zero_stage >= 1 or traits.shards_replica_states
-    copies = traits.sharded_gradient_bytes if is_sharded else traits.unsharded_gradient_copy_bytes
+    copies = traits.sharded_gradient_bytes if is_sharded else whole_gradient_copy_bytes(traits)
     if bool(without_gradient_copies(subject.columns, traits)[0]):
         copies = 0.0
     if not is_sharded and subject.strategy.dp > 1:

@@ -102,14 +102,14 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
         per="stage",
         of=buffers.step_group_bytes,
         lifetime=RESERVED,
-        when=lambda traits: traits.states.zero3_step_elements,
+        when=lambda traits: traits.states.sharded_by == "zero",
     ),
     MemoryTerm(
         name="gather_buffers",
         per="stage",
         of=buffers.gather_pool_bytes,
         lifetime=RESERVED,
-        when=lambda traits: traits.states.gathers_in_own_stream,
+        when=attrgetter("states.is_fsdp"),
     ),
     MemoryTerm(
         name="dead_blocks",
@@ -168,14 +168,14 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
         name="receive_buffers",
         per="received",
         of=buffers.receive_buffer_bytes,
-        when=lambda traits: traits.states.receives_into_own_buffers,
+        when=lambda traits: traits.states.pipeline_engine == "torch",
     ),
     MemoryTerm(
         name="activations.sent_on",
         per="sent",
         of=buffers.sent_bytes,
         lifetime="forward to backward",
-        when=lambda traits: traits.states.keeps_stage_outputs != "no",
+        when=lambda traits: traits.states.pipeline_engine != "megatron",
     ),
     MemoryTerm(
         name="transient.activation_gradients",

@@ -28,13 +28,13 @@ def host_transfer_s(num_bytes: Array, cluster: ClusterSpec) -> Array:
 def state_transfer_s(
     num_bytes: Array, cluster: ClusterSpec, traits: OffloadTraits, pageable: Mask | bool = False
 ) -> Array:
-    """``bytes / (link · f)``: f is 1 of pinned memory, else ``pageable_rate_fraction``.
+    """``bytes / (link · f)``: f is 1 of pinned memory, else 0.2.
 
     The driver copies pageable memory through buffers of its own. Source: DeepSpeed pull request
     5301, whose weights came back 6 times as fast on one GPU, 4 to 5 times on 8, once pinned.
     """
     is_slow = np.asarray(pageable) | (not traits.is_pinned)
-    fraction = np.where(is_slow, traits.pageable_rate_fraction, 1.0)
+    fraction = np.where(is_slow, 0.2, 1.0)
     return host_transfer_s(num_bytes, cluster) / fraction
 
 
@@ -43,7 +43,7 @@ def state_transfer_s(
     title="parameter offload",
     inputs=(
         "strategy.offload",
-        "traits.offload.fetched_weight_bytes",
+        "traits.states.zero3_weight_bytes",
         "traits.offload.is_pinned",
         "node.host_link_bytes_per_s",
     ),
@@ -114,14 +114,16 @@ def exposed_gradient_offload_s(transfer_s: Array, backward_s: Array) -> Array:
     return np.maximum(transfer_s - backward_s, 0.0)
 
 
-def nvme_optimizer_s(owned_params: Array, cluster: ClusterSpec, traits: OffloadTraits) -> Array:
+def nvme_optimizer_s(owned_params: Array, cluster: ClusterSpec) -> Array:
     """Optimizer states read from and written to the node's NVMe (arXiv 2104.07857, section 5).
 
-    Infinite where the node has no NVMe rate. Excludes the depth of the request queue: 8 requests
-    of 1 MiB a rank, DeepSpeed's default, keep a drive busy.
+    Master, two moments and fp32 gradient, 16 bytes a parameter each way: swap_in_optimizer_state in
+    deepspeed/runtime/swap_tensor/partitioned_optimizer_swapper.py. Infinite where the node has no
+    NVMe rate. Excludes the depth of the request queue: 8 requests of 1 MiB a rank, DeepSpeed's
+    default, keep a drive busy.
     """
     node = cluster.node
     if not node.nvme_read_bytes_per_s or not node.nvme_write_bytes_per_s:
         return owned_params + float("inf")
-    num_bytes = owned_params * traits.nvme_step_bytes * node.num_accelerators
+    num_bytes = owned_params * 16.0 * node.num_accelerators
     return num_bytes / node.nvme_read_bytes_per_s + num_bytes / node.nvme_write_bytes_per_s

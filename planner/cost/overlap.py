@@ -11,7 +11,7 @@ import numpy as np
 from planner.cost.kernels import memory_bound_s
 from planner.spec.cluster import AcceleratorSpec
 from planner.spec.items import item
-from planner.spec.traits import ExpertOverlap
+from planner.spec.traits import ExpertOverlap, StateTraits
 from planner.units import Array
 
 TensorParallelOverlap = Literal["none", "bulk", "ring"]
@@ -133,19 +133,36 @@ def unpaired_micro_batches(num_micro_batches: Array, pp: Array, vpp: Array) -> A
     return np.minimum(((vpp - 1.0) * pp + 1.0) / vpp, num_micro_batches)
 
 
+def gradient_pass_bytes(states: StateTraits, *, clips: bool) -> tuple[float, float]:
+    """HBM traffic of gradients of g bytes outside backward, per one held and per one updated.
+
+    Held: zeroed g and scaled by the number of replicas 2 g, where backward does not make them anew.
+    Updated, in the width u of master weights (g where there are none): cast to it ``g + u`` where
+    narrower, the norm u and clipping 2 u where ``clips``, new weights in 16 bits ``u + 2`` where
+    they lie beside the master's. Source: counted in megatron/core/optimizer/optimizer.py,
+    distributed/param_and_grad_buffer.py, deepspeed/runtime/zero/stage_1_and_2.py,
+    torchtitan/distributed/utils.py. Excludes a check for overflow of its own.
+    """
+    gradient = min(states.gradient_bytes, 4.0)
+    held = 0.0 if states.gradients_made_in_backward else 3.0 * gradient
+    has_master = states.master_weight_bytes > 0
+    width = 4.0 if has_master else gradient
+    cast = (gradient + width) * (gradient < width)
+    copied = (width + 2.0) * (has_master and states.zero3_weight_bytes > 0)
+    return held, cast + 3.0 * width * clips + copied
+
+
 def gradient_pass_s(
     held: Array,
     owned: Array,
-    held_bytes: float,
+    held_bytes: Array | float,
     owned_bytes: float,
     accelerator: AcceleratorSpec,
 ) -> Array:
     """Passes over gradients outside backward and the optimizer's own kernel.
 
-    ``(held · a + owned · b) / HBM``: per gradient a rank holds, zeroing and scaling by the number
-    of replicas; per gradient it updates, casts, the check for overflow, the norm, clipping, and
-    the copy of new weights. Source: a and b are traits, counted from each framework's code.
-    Excludes the norm's all-reduce of one number, some tens of microseconds.
+    ``(held · a + owned · b) / HBM``, a and b by :func:`gradient_pass_bytes`. Excludes the norm's
+    all-reduce of one number, some tens of microseconds.
     """
     return memory_bound_s(held * held_bytes + owned * owned_bytes, accelerator)
 
@@ -153,16 +170,17 @@ def gradient_pass_s(
 @item(
     "time.synchronisation",
     title="waiting for the slowest accelerator",
-    inputs=("traits.overheads.speed_variation_fraction",),
+    inputs=("strategy.dp",),
 )
-def straggler_slowdown(num_ranks: Array, variation_fraction: float) -> Array:
-    """``1 + σ √(2 ln N)``: the slowest of N accelerators sets the pace.
+def straggler_slowdown(num_ranks: Array) -> Array:
+    """``1 + σ √(2 ln N)``, σ 0.5 %: the slowest of N accelerators sets the pace.
 
     Expected maximum of N normal times of mean 1 and deviation σ, leading term (Cramér 1946,
     section 28.6). Published spread between equal GPUs: 8 % of the median, outliers apart (arXiv
     2208.11035, abstract), σ about 1.5 % if that is the width of a box plot's whiskers; 14 % on
-    products and 9 % of GPU time at 64,000 GPUs (arXiv 2510.15596, abstract). Excludes failing
-    accelerators. One rank waits for nobody: 1.
+    products and 9 % of GPU time at 64,000 GPUs (arXiv 2510.15596, abstract). Published runs allow
+    half of what they grow by, 0.2 % per doubling from 64 to 1,024 GPUs; plausible 0-1.5 %.
+    Excludes failing accelerators. One rank waits for nobody: 1.
     """
     ranks = np.maximum(np.asarray(num_ranks, dtype=float), 1.0)
-    return np.asarray(1.0 + variation_fraction * np.sqrt(2.0 * np.log(ranks)))
+    return np.asarray(1.0 + 0.005 * np.sqrt(2.0 * np.log(ranks)))

@@ -23,6 +23,7 @@ from planner.cost.stage import FULL, SELECTIVE, PolicyCosts, StageModel
 from planner.cost.stage_parts import StageParameters
 from planner.cost.states import offloads
 from planner.spec.items import FABRIC, item
+from planner.spec.job import element_bytes
 from planner.spec.strategy import POLICIES, StrategyColumns
 from planner.spec.training import FROZEN_BYTES
 from planner.units import Array, Mask
@@ -82,7 +83,7 @@ def _layer_pass(
         "strategy.dp",
         "traits.overlap.communication_multiprocessors",
         "traits.overlap.weight_gather_elements",
-        "traits.kernels.unit_copies",
+        "traits.states.sharded_by",
         *FABRIC,
     ),
     also=(
@@ -111,7 +112,10 @@ def layer_times(parts: StageParameters) -> LayerTimes:
     exchange = parts.params * dp.layer_backward + parts.frozen_elements * dp.layer_backward_gather
     shard = np.where(strategy.zero_stage >= 3, parts.num_shards, 1.0)
     offload = context.traits.offload
-    wire = parts.params * offload.fetched_weight_bytes + parts.frozen_elements * FROZEN_BYTES
+    # Shards as they are kept: fp32 ones are copied and cast on the device (all_gather_inputs in
+    # torch/distributed/fsdp/_fully_shard/_fsdp_param.py).
+    shard_bytes = context.traits.states.zero3_weight_bytes or element_bytes("fp32")
+    wire = parts.params * shard_bytes + parts.frozen_elements * FROZEN_BYTES
     share, on_nvme = host_link_share(strategy, context.cluster), offloads(strategy, "nvme")
     fetch = parameter_fetch_s(wire / shard, on_nvme, context.cluster, offload, share)
     fetch = np.where(offloads(strategy, "parameters") > 0, fetch, 0.0)
@@ -135,11 +139,13 @@ def with_selective(policies: PolicyCosts, selective: SelectiveCosts) -> PolicyCo
 
 
 def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Mask:
-    """Return True per row if activations can be offloaded: offered, and host memory is known."""
-    offered = context.traits.support.activation_offload
-    known = bool(context.cluster.node.host_memory_bytes)
-    always = np.full(len(strategy), known and offered == "yes")
-    return np.asarray(always | (known & (offered == "without pipelining") & (strategy.pp == 1)))
+    """Return True per row if activations can be offloaded: offered, host memory known, no stages.
+
+    Source: --cpu-offloading is refused with pipelining, megatron/core/transformer/
+    transformer_config.py.
+    """
+    offered = "offloaded" in context.traits.support.policies
+    return np.asarray((strategy.pp == 1) & offered & bool(context.cluster.node.host_memory_bytes))
 
 
 def activation_transfer_s(parts: StageParameters) -> Array:
@@ -153,7 +159,7 @@ def activation_transfer_s(parts: StageParameters) -> Array:
     title="activation offload",
     inputs=(
         "strategy.offloaded_layers_per_stage",
-        "traits.support.activation_offload",
+        "traits.support.policies",
         "node.host_link_bytes_per_s",
     ),
     also=(activation_transfer_s, host_transfer_s),

@@ -9,13 +9,14 @@ import numpy as np
 from planner.cost.context import Context, with_modules
 from planner.cost.layer_time import scale_items
 from planner.cost.memory_terms import bytes_per
+from planner.cost.overlap import straggler_slowdown
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import layer_times, policy_costs, with_recomputed_mtp
 from planner.cost.stage import FULL, OFFLOADED, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_parts import Per, StageParameters, stage_parameters
 from planner.cost.states import offloads
 from planner.cost.step_terms import PER_ITERATION, step_end_terms
-from planner.cost.time_terms import TimeTerm, seconds_per, straggler_factor, work_terms
+from planner.cost.time_terms import TimeTerm, seconds_per, work_terms
 from planner.layers.op import ZERO
 from planner.spec.strategy import POLICIES, Strategy, StrategyColumns
 from planner.units import Array
@@ -32,7 +33,7 @@ def stage_model(
     costs = parts.costs
     times = layer_times(parts)
     work, tail = work_terms(parts, times), step_end_terms(parts, times)
-    pace = straggler_factor(context, strategy)
+    pace = straggler_slowdown(strategy.num_gpus)
 
     def seconds(per: Per) -> Array:
         return pace * seconds_per(per, work, costs)
@@ -70,7 +71,7 @@ def stage_model(
         part_saved_bytes=np.zeros(len(strategy)),
         least_chunk_layers=np.zeros(len(strategy)),
         receive_buffer_bytes=memory("received"),
-        keeps_all_sent=context.traits.states.keeps_stage_outputs == "all",
+        keeps_all_sent=context.traits.states.pipeline_engine == "torch",
         sent_saved_bytes=memory("sent"),
         layer_transient_bytes=memory("backward"),
         last_transient_bytes=at_loss + memory("loss"),

@@ -138,7 +138,7 @@ def _data_parallel(
     group = group_of(axis, few, context.cluster)
     sizes, cut = (params * num_layers, params, frozen[rows]), states.weight_shards
     ends = layer = data_parallel_costs(context, few, group, *sizes, weight_shards=cut)
-    if states.zero3_keeps_ends_gathered and np.any(few.zero_stage >= 3):
+    if states.keeps_ends_gathered and np.any(few.zero_stage >= 3):
         ends = data_parallel_costs(context, few, group, *sizes[:2], stays_gathered=True)
     if context.model.moe:
         experts = group_of(f"expert_{axis}", few, context.cluster)
@@ -184,7 +184,7 @@ def stage_parameters(
 
     def ends_of(optimizer_bytes: float) -> StateBytes:
         found = unlike[optimizer_bytes]
-        keeps = states.zero3_keeps_ends_gathered & (strategy.zero_stage >= 3)
+        keeps = states.keeps_ends_gathered & (strategy.zero_stage >= 3)
         return replace(found, weights=found.weights + weight_bytes(context) * keeps)
 
     layer_states = expert_states = unlike[means.layer]

@@ -82,15 +82,15 @@ def frozen_shares(
 ) -> FrozenShares:
     """Share of frozen weights on one rank: whole below stage 3, ``w/N`` there.
 
-    w is the ``frozen_shard_width``. FSDP2 keeps the shard beside the gathered weights at stage 2
-    (``shards_frozen_below_stage_3``). Offloaded parameters take the shard to the host. Source:
+    w is the ``frozen_shard_width``. FSDP keeps the shard beside the gathered weights at stage 2.
+    Offloaded parameters take the shard to the host. Source:
     arXiv 1910.02054, section 5; torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Excludes scales
     of 4-bit weights, which stay whole.
     """
     stage, away = strategy.zero_stage, offloads(strategy, "parameters")
     share = traits.frozen_shard_width / num_shards
     shard = np.where(stage >= 3, share, 0.0)
-    beside = np.where((stage == 2) & traits.shards_frozen_below_stage_3, share, 0.0)
+    beside = np.where((stage == 2) & traits.is_fsdp, share, 0.0)
     gathered = np.where(stage < 3, 1.0, 0.0)
     has_shard = shard + beside > 0
     kept = np.where(has_shard, shard + beside, gathered) * (1.0 - away)
@@ -101,19 +101,32 @@ def frozen_shares(
 
 
 def copied_in_groups(strategy: StrategyColumns, traits: StateTraits) -> Mask:
-    """True where the step copies gradients group by group: stage 3 with ``zero3_step_elements``."""
-    return np.asarray((strategy.zero_stage >= 3) & (traits.zero3_step_elements > 0))
+    """True where the step copies gradients group by group: DeepSpeed's stage 3, sub_group_size."""
+    return np.asarray((strategy.zero_stage >= 3) & (traits.sharded_by == "zero"))
+
+
+def whole_gradient_copy_bytes(traits: StateTraits) -> float:
+    """Bytes per parameter of further gradient copies at stage 0: 8 under DeepSpeed in 16 bits.
+
+    It flattens gradients in fp32 and keeps the flat copy its norm is taken from. Source:
+    deepspeed/runtime/fp16/fused_optimizer.py. None where states of replicas are sharded.
+    """
+    is_flat = traits.sharded_by == "zero" and traits.master_weight_bytes > 0
+    return 8.0 * (is_flat and not traits.shards_replica_states)
 
 
 def without_gradient_copies(strategy: StrategyColumns, traits: StateTraits) -> Mask:
     """True where ``sharded_gradient_bytes`` are those copies, and live group by group only."""
-    are_gradients = traits.sharded_copies == "gradients"
+    are_gradients = traits.master_weight_bytes > 0  # in fp32 training: a clone of the weights
     return np.asarray(copied_in_groups(strategy, traits) & are_gradients)
 
 
 def unsharded_until_step(strategy: StrategyColumns, traits: StateTraits) -> Mask:
-    """True where pipelining keeps stage-3 weights and gradients whole between micro-batches."""
-    return np.asarray((strategy.pp > 1) & (not traits.zero3_reshards_under_pp))
+    """True where pipelining keeps stage-3 weights and gradients whole between micro-batches.
+
+    Source: reshard_after_forward of torchtitan, whose default is false under pipelining.
+    """
+    return np.asarray((strategy.pp > 1) & (traits.pipeline_engine == "torch"))
 
 
 @item(
@@ -159,7 +172,7 @@ def state_bytes(
     fp32 moments), to which master weights are added. Stage 1 shards the optimizer states K/N,
     stage 2 also the gradients, stage 3 also the weights; every shard is 1/num_shards (arXiv
     1910.02054, section 5). Under pipelining FSDP may keep weights and gradients whole
-    (``zero3_reshards_under_pp``). DeepSpeed's bf16 optimizer shards states at stage 0 as well
+    (:func:`unsharded_until_step`). DeepSpeed's bf16 optimizer shards states at stage 0 as well
     (``shards_replica_states``). ``weight_shards`` of the ranks hold a part each of weight and
     gradient at every stage (Megatron-LM generalized_tensor_parallel.md, section 1.7). Offloaded
     optimizer states, all or ``offload_percent`` of them, take their gradient shard along (arXiv
@@ -185,8 +198,9 @@ def state_bytes(
     gradients = np.where(stage >= 2, late, early) / gradient_shards
     gradients = gradients + np.where(accumulated, traits.accumulated_gradient_bytes, 0.0)
     buckets = np.where(strategy.dp > 1, traits.replica_bucket_bytes, 0.0)
-    unsharded = 0.0 if traits.shards_replica_states else traits.unsharded_gradient_copy_bytes
-    copies = np.where(stage >= 1, traits.sharded_gradient_bytes, unsharded + buckets)
+    copies = np.where(
+        stage >= 1, traits.sharded_gradient_bytes, whole_gradient_copy_bytes(traits) + buckets
+    )
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
     shards = np.where((stage >= 1) | traits.shards_replica_states, num_shards, weight_shards)
     optimizer = (master + optimizer_bytes + copies) / shards
@@ -194,7 +208,9 @@ def state_bytes(
     host_optimizer = offloaded_fraction(strategy)
     host_parameters = offloads(strategy, "parameters")
     follow = host_optimizer * (stage >= 2)
-    staging = traits.host_staging_bytes / shards
+    # Pinned beside offloaded states, 16 bits of weights and, with several micro-batches, of
+    # gradients: deepspeed/runtime/zero/stage_1_and_2.py, stage3.py.
+    staging = 4.0 * (traits.sharded_by == "zero") / shards
     return StateBytes(
         weights=weights * (1.0 - host_parameters),
         gradients=gradients * (1.0 - follow),

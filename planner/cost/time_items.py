@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.layer_time import COMM_ITEMS, TimeItems, add_items, all_exposed, scale_items
+from planner.cost.overlap import straggler_slowdown
 from planner.cost.pipeline import layer_weight_gradient_s, makespan_s
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.stage_parts import Per
 from planner.cost.step_terms import PER_ITERATION
-from planner.cost.time_terms import SHARES, items_of, p2p_s, shown_alone, straggler_factor
+from planner.cost.time_terms import SHARES, items_of, p2p_s, shown_alone
 from planner.schedules.closed_form import chunk_layers, one_f_one_b_makespan_s
 from planner.schedules.simulate import ChunkTimes, device_orders, num_chunks, simulate
 from planner.spec.items import item
@@ -53,7 +54,7 @@ def _common_items(subject: PricedStrategy, seconds: Array) -> TimeItems:
     makespan = makespan_s(columns, slowest_s, seconds.sum(axis=1), filled_s)
     # Seconds of the makespan in which the slowest stage works.
     computing = subject.strategy.num_micro_batches * slowest_s
-    pace = straggler_factor(subject.context, columns)
+    pace = straggler_slowdown(columns.num_gpus)
     bubble = (makespan - computing) / pace
     waiting = makespan * (1.0 - 1.0 / pace)
     return {
@@ -106,7 +107,7 @@ def pipeline_items(subject: PricedStrategy) -> TimeItems:
     for kind in dict.fromkeys(kinds):
         each = stage_items(subject, kinds.index(kind))
         items = add_items(items, scale_items(each, kinds.count(kind) / pp))
-    pace = straggler_factor(subject.context, subject.columns)
+    pace = straggler_slowdown(subject.columns.num_gpus)
     uneven = num * (seconds.max(axis=1) - seconds.mean(axis=1)) / pace
     uneven = uneven + tails.max(axis=1) - tails.mean(axis=1)
     items["pipeline.imbalance"] = shown_alone(uneven)
@@ -164,7 +165,7 @@ def chunk_passes(subject: PricedStrategy) -> tuple[ChunkPasses, ...]:
     their collectives in the pass that has them.
     What a stage has once per micro-batch (transfers, prefetch) is spread over chunks and passes.
     """
-    pace = float(straggler_factor(subject.context, subject.columns)[0])
+    pace = float(straggler_slowdown(subject.columns.num_gpus)[0])
     weight_s = pace * float(layer_weight_gradient_s(subject.context, subject.columns)[0])
     each = [
         (term, _kind(address), pace * float(one.exposed_s[0]))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.cost.context import Context, columns_except, unique_rows
+from planner.cost.context import columns_except, unique_rows
 from planner.cost.kernels import gemm_s, memory_bound_s
 from planner.cost.layer import EndCosts, LayerCosts, mtp_costs
 from planner.cost.layer_time import (
@@ -22,7 +22,7 @@ from planner.cost.layer_time import (
     scale_items,
 )
 from planner.cost.network import collective_s, point_to_point_s
-from planner.cost.overlap import exposed_beside_s, straggler_slowdown
+from planner.cost.overlap import exposed_beside_s
 from planner.cost.policies import LayerTimes, activation_offload, sm_contention
 from planner.cost.stage import StageModel
 from planner.cost.stage_parts import Per, StageParameters
@@ -31,15 +31,9 @@ from planner.layers.block import embedding_op, head_op, projection_op
 from planner.layers.op import ZERO
 from planner.layers.saved import without_last_gemm
 from planner.spec.items import FABRIC, HBM, SHAPE, item
-from planner.spec.strategy import StrategyColumns
 from planner.units import Array
 
 GATHERS = "sharding.gather_and_reduce"
-
-
-def straggler_factor(context: Context, strategy: StrategyColumns) -> Array:
-    """Time of the slowest accelerator of a strategy over that of a mean one."""
-    return straggler_slowdown(strategy.num_gpus, context.traits.overheads.speed_variation_fraction)
 
 
 def boundary_message_bytes(parts: StageParameters) -> tuple[Array, Array]:

@@ -112,7 +112,7 @@ def _of_parameters(
     """
     context, columns, parts = subject.context, subject.columns, subject.parts
     states, is_layer = context.traits.states, per == "layer"
-    stays = states.zero3_keeps_ends_gathered and not is_layer
+    stays = states.keeps_ends_gathered and not is_layer
     when = exchanges_of(context, columns, stays_gathered=stays)
     # Groups, and the share of the parameters on each.
     axes = {"dp_shard_cp": 1.0}

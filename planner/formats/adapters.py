@@ -14,6 +14,7 @@ from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
 from planner.formats.decision import says
 from planner.formats.format import OutputFile, SourceText
+from planner.layers.adapters import joined_ops
 from planner.spec.training import (
     ALL_LINEAR,
     MAX_RANK,
@@ -50,7 +51,7 @@ def unnamed_targets(context: Context) -> Iterator[str]:
     training, model = context.traits.training, context.model
     # Q, K and V have one name in all of transformers' models with projections of their own.
     special = set(training.targets) - {"q", "k", "v"} and not model.gated_mlp
-    is_joined = bool(context.traits.kernels.joined_ops(model.family))
+    is_joined = bool(joined_ops(model.family, context.traits.kernels))
     if training.is_frozen and training.targets != TARGETS and (special or is_joined):
         yield (
             f"--lora-targets {','.join(training.targets)}: {model.name} calls them "

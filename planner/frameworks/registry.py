@@ -53,6 +53,13 @@ def _own(*names: str) -> dict[str, Any]:
     return held
 
 
+@cache
+def _stacks() -> list[dict[str, Any]]:
+    """Lines of stacks.yaml."""
+    lines: list[dict[str, Any]] = load_own(__package__, "stacks.yaml")
+    return lines
+
+
 def stated_figures(framework: str) -> dict[str, dict[str, Any]]:
     """Return what a framework's traits file states, profile by profile, nothing inherited.
 
@@ -61,9 +68,28 @@ def stated_figures(framework: str) -> dict[str, dict[str, Any]]:
     return _own("traits", f"{framework}.yaml")
 
 
+@cache
+def _named_stacks(framework: str) -> dict[str, dict[str, Any]]:
+    """Stacks whose name is a word of --profile, as profiles that extend the one they are over."""
+    found = {}
+    for line in _stacks():
+        if line.get("as") is None or line["framework"] != framework:
+            continue
+        own: dict[str, Any] = {"extends": line["profile"], "facts": {}}
+        for path, figure in line["facts"].items():
+            section, _, name = path.rpartition(".")
+            own.setdefault(section or "facts", {})[name] = figure
+        found[line["as"]] = own | {key: line[key] for key in ("title", "versions")}
+    return found
+
+
+def _stated_profile(framework: str, profile: str) -> dict[str, Any]:
+    return (stated_figures(framework) | _named_stacks(framework))[profile]
+
+
 def profile_names(framework: str) -> list[str]:
     """Return the trait profiles of a framework; ``current`` is the one plans assume."""
-    return list(stated_figures(framework))
+    return [*stated_figures(framework), *_named_stacks(framework)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +104,7 @@ class Profile:
 
 def profile_title(framework: str, profile: str) -> Profile:
     """Return what a known profile stands for."""
-    own = stated_figures(framework)[profile]
+    own = _stated_profile(framework, profile)
     return Profile(
         framework=framework,
         profile=profile,
@@ -104,18 +130,28 @@ class Stack:
 @cache
 def stack_named(name: str) -> Stack | None:
     """Return what software of a name is priced as; None where no line has such a name."""
-    lines: list[dict[str, Any]] = load_own(__package__, "stacks.yaml")
     words = re.findall(r"[\w.-]+", name.lower())
 
     def has(known: str) -> bool:
         return all(fnmatch.filter(words, word) for word in known.split())
 
-    line = next((line for line in lines if any(map(has, line["names"]))), None)
+    line = next((line for line in _stacks() if any(map(has, line.get("names", ())))), None)
     if line is None:
         return None
     stated = line.get("facts", {}).items()
-    facts = tuple((fact if "." in fact else f"{FACTS}.{fact}", choice) for fact, choice in stated)
+    facts = tuple(
+        (
+            fact if "." in fact else f"{FACTS}.{fact}",
+            tuple(choice) if isinstance(choice, list) else choice,
+        )
+        for fact, choice in stated
+    )
     return Stack(framework=line["framework"], profile=line["profile"], facts=facts)
+
+
+def renamed_traits() -> dict[str, str]:
+    """Return what to say instead of a trait that went, by its path."""
+    return _own("renamed.yaml")
 
 
 def trait_types() -> dict[str, dict[str, Any]]:
@@ -137,7 +173,7 @@ def _with_facts(figures: Sections, chosen: Mapping[str, Any]) -> Sections:
 
 def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
     """Lay a profile's figures over those that it extends, at last over what all share."""
-    own = dict(stated_figures(framework)[profile])
+    own = dict(_stated_profile(framework, profile))
     parent = own.pop("extends", None)
     if parent is None:
         shared = stated_figures("common")
@@ -157,7 +193,7 @@ def trait_figures(
         raise InputError.single(
             "--framework", framework, f"unknown framework; allowed are {', '.join(FRAMEWORKS)}, any"
         )
-    if profile not in stated_figures(framework):
+    if profile not in profile_names(framework):
         known = ", ".join(profile_names(framework))
         raise InputError.single(framework, profile, f"unknown profile; allowed are {known}")
     facts = {path.removeprefix(f"{FACTS}."): value for path, value in settings}
@@ -343,7 +379,7 @@ def load_traits(
     problem = ""
     if kernels.pads_to_capacity and not kernels.expert_capacity_factor:
         problem = "pads_to_capacity needs expert_capacity_factor: experts are padded to that"
-    elif kernels.expert_capacity_factor and not sections["support"].expert_capacity:
+    elif kernels.expert_capacity_factor and ("expert_capacity" not in sections["support"].features):
         problem = f"{named} gives experts no capacity: all tokens that are sent to one are computed"
     if problem:
         raise InputError.single(named, "kernels.expert_capacity_factor", problem)

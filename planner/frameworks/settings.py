@@ -51,8 +51,6 @@ def runtime_settings(
     overlap = {None: None, True: "ring", False: "none"}[tp_overlap]
     stated: dict[str, TraitValue | None] = {
         "kernels.cuda_graph_fraction": captured or None,
-        "kernels.fused_experts": captured == 1.0 or None,
-        "kernels.stashes_experts": captured == 1.0 or None,
         "overlap.expert_all_to_all_overlap": exchange,
         "overlap.tensor_parallel_overlap": overlap,
     }
@@ -123,5 +121,5 @@ def usual_mtp_layers(model: ModelSpec, traits: FrameworkTraits) -> int:
 
     None where the framework does not train them.
     """
-    trains = traits.support.trains_mtp and mtp_positions(model)
+    trains = "mtp" in traits.support.features and mtp_positions(model)
     return model.num_mtp_layers if trains else 0

@@ -45,6 +45,16 @@ from planner.units import Array
 # Products of routed experts, whose weights are one stack.
 EXPERTS = ("expert_up", "expert_down")
 PAIR = ("gate", "up")
+# Mixtures of whose layers "all linear" is attention: experts and router are nn.Parameter, and the
+# type has no mixture's entry in _MODEL_TO_CONVERSION_PATTERN of transformers/conversion_mapping.py,
+# by which PEFT adapts others' (peft/utils/transformers_weight_conversion.py).
+BARE_EXPERTS = ("gpt-oss", "gpt_oss", "qwen3.5", "qwen3_5_moe_text")
+# Mixtures whose stacked experts have their modules' names: types under mixtral and qwen2_moe in
+# that table of transformers 5.23, with attention that is modelled (PEFT 0.21).
+CONVERTED_EXPERTS = (
+    *("mixtral", "minimax-m2", "minimax_m2", "qwen3", "qwen3_moe", "qwen3-next", "qwen3_next"),
+    *("glm-4.5", "glm4_moe", "ernie-4.5", "ernie4_5_moe", "olmoe", "dots1"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +126,22 @@ def mixer_inputs(model: ModelSpec) -> dict[str, tuple[int, int]]:
     }
 
 
+def joined_ops(family: str, kernels: KernelTraits) -> tuple[str, ...]:
+    """Ops of which one adapter serves all projections; else there is one beside each.
+
+    Source: query_key_value, c_attn, Wqkv, qkv_proj and gate_up_proj of transformers 5.23
+    modeling_*.py.
+    """
+    qkv = "bloom falcon gpt2 gpt-neox gpt_neox pythia mpt phi3 phi4 gpt_bigcode"
+    joins = {
+        "qkv": family in qkv.split(),
+        "attention_output": False,
+        "mlp_up": family in ("phi3", "phi4", "glm", "glm4"),
+        "mlp_down": False,
+    }
+    return tuple(op for op, is_one in joins.items() if is_one or kernels.joins_adapters)
+
+
 def unknown_layers(model: ModelSpec) -> str:
     """Return what of a model's layers has no adapters here; empty if all is known."""
     if model.mla:
@@ -137,12 +163,12 @@ def adapters_of(
     _convert_peft_config_moe in peft/utils/transformers_weight_conversion.py 0.21.
     """
     found: list[Adapter] = []
-    joined, joins = kernels.joined_ops(model.family), kernels.joins_adapters
+    joined, joins = joined_ops(model.family, kernels), kernels.joins_adapters
     is_merged = kernels.expert_adapters == "merged"
     places, is_all = projections(model), "router" in training.targets
-    has_bare_experts = model.family in kernels.bare_expert_families
+    has_bare_experts = model.family in BARE_EXPERTS
     finds = is_all and kernels.all_linear == "modules"
-    is_converted = model.family in kernels.converted_expert_families
+    is_converted = model.family in CONVERTED_EXPERTS
     if finds and "mlp_up" not in places and "shared_expert_up" not in places:
         is_converted = False  # no linear module has the names that stacked ones had
     for op, sizes in places.items():
@@ -208,7 +234,7 @@ def training_problem(
     """Option and reason why a model cannot be trained so; both empty where it can."""
     if not training.is_frozen:
         return "", ""
-    joins, joined = kernels.joins_adapters, kernels.joined_ops(model.family)
+    joins, joined = kernels.joins_adapters, joined_ops(model.family, kernels)
     full = f"allowed for {model.name} is full"
     kind = unknown_layers(model)
     if model.moe and joined and not joins:
@@ -250,7 +276,7 @@ def _targets_problem(
     """Return what of the targets the model, or the code that trains it, does not have."""
     targets, places, family = {*training.targets}, projections(model), model.family
     has_stacks = model.moe is not None and not kernels.joins_adapters
-    known = (*kernels.bare_expert_families, *kernels.converted_expert_families)
+    known = (*BARE_EXPERTS, *CONVERTED_EXPERTS)
     lacked = {"experts": not has_stacks, "mixer": not model.mixer}
     groups = [word for word in TARGET_GROUPS if not lacked.get(word)]
     names = dict.fromkeys(target for held in places.values() for target in held)
@@ -260,7 +286,7 @@ def _targets_problem(
     if lacking or not adapters:
         text = f"{model.name} has no {', '.join(lacking) or 'target'}"
         return f"{text}; allowed are {', '.join(allowed)}"
-    for op in places if kernels.joins_adapters else kernels.joined_ops(family):
+    for op in places if kernels.joins_adapters else joined_ops(family, kernels):
         held = [*places.get(op, ())]
         chosen = [target for target in held if target in targets]
         if chosen and chosen != held:

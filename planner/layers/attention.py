@@ -258,7 +258,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
             name="attention_core",
             attention=FlashAttention(
                 kernel=traits.flash_kernel,
-                quantised=cast if traits.attention_in_8_bit else None,
+                quantised=cast if "attention" in traits.in_8_bit else None,
                 square_flops=2.0 * tokens * document * heads * (model.head_dim + value_dim),
                 causal_fraction=causal,
                 seq_len=document,

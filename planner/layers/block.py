@@ -246,7 +246,7 @@ def head_op(model: ModelSpec, shape: LayerShape, traits: FrameworkTraits) -> Op:
     return frozen_end(
         Op(
             name="head",
-            runs_in_16_bit=not traits.kernels.head_in_8_bit,
+            runs_in_16_bit="head" not in traits.kernels.in_8_bit,
             params=own + bias + final_norm_params(model)["final_norm"].total,
             gemms=(Gemm(m=tokens, n=vocab, k=ZERO + hidden),),
             forward_bytes=tokens * vocab * traits.kernels.loss_traffic_bytes / 2.0,

@@ -181,15 +181,17 @@ def expert_ops(
     evenly over its experts, one of them sees ``P · ep / num_experts`` and computes 1/etp of its
     width: 2 · P · h · f / etp FLOPs per matrix, the same for any etp. Saved: the table's
     ``experts`` section (dispatched inputs, pre-activations, activation outputs);
-    ``stashes_experts``: read and written once more in either pass. Excludes the spread inside the
-    rank.
+    read and written once more in either pass where a graph replays a whole iteration, out of fixed
+    buffers; one kernel then has an expert's products with biases, clamps and activation. Excludes
+    the spread inside the rank.
     """
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     # To clamp gate and up projection, per element of an expert's width.
-    clamps = (not traits.fused_experts and model.clamps_gate) * shape.wideness
+    is_graph = traits.cuda_graph_fraction >= 1.0
+    clamps = (not is_graph and model.clamps_gate) * shape.wideness
     # The second bias waits for the router's probability and is added expert by expert; excluded
     # are sums over tokens inside the products' own kernels.
-    adds = not traits.fused_experts and moe.expert_bias
+    adds = not is_graph and moe.expert_bias
     forward_traffic += clamps * traits.clamp_bytes[0]
     backward_traffic += clamps * traits.clamp_bytes[1]
     parts = moe_params(model, shape.etp)
@@ -205,7 +207,7 @@ def expert_ops(
     hidden = ZERO + model.expert_hidden_size
     biased = pairs * hidden * (adds * shape.wideness)
     kept = saved_by("expert_activation", f"experts.{_kind(model)}", model, shape, traits)
-    stash_bytes = 2.0 * total_bytes(kept) * traits.stashes_experts
+    stash_bytes = 2.0 * total_bytes(kept) * is_graph
 
     def product(n: Array, k: Array) -> tuple[Gemm, ...]:
         return (Gemm(m=pairs / local_experts, n=n, k=k, count=local_experts),)

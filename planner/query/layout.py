@@ -294,7 +294,7 @@ def _offers(support: SupportTraits, values: Values, job: Job, gpus: Gpus) -> boo
     stages = support.frozen_zero_stages if job.training.is_frozen else support.zero_stages
     has_states = values.given("zero_stage") in (None, *stages)
     has_schedule = values.given("schedule") in (None, *support.schedules)
-    return has_schedule and (support.pp if gpus.degrees["pp"] > 1 else has_states)
+    return has_schedule and ("pp" in support.features if gpus.degrees["pp"] > 1 else has_states)
 
 
 def _trained(values: Values, job: Job, traits: FrameworkTraits) -> tuple[FrameworkTraits, str]:
@@ -342,7 +342,8 @@ def _strategy(
     etp = values.whole("etp") if job.model.moe else None
     known = {"dp": gpus.dp, **gpus.degrees, **batch, "vpp": vpp, "ep": ep}
     known["etp"] = etp or int(support.usual_etp(tp, ep))
-    must_shard = support.sequence_parallel and support.sequence_parallel_required
+    is_offered = "sequence_parallel" in support.features
+    must_shard = is_offered and "sequence_parallel_beside_tp" in support.limits
     usual = {
         **FIELD_DEFAULTS,
         "zero_stage": least_stage,

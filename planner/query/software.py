@@ -266,8 +266,10 @@ def training_so(
         )
     refused: dict[tuple[str, str], None] = {}
     for traits in kept:
-        if precision not in traits.support.frozen_precisions:
-            allowed = ", ".join(traits.support.frozen_precisions)
+        # 8-bit products beside adapters are Transformer Engine's (megatron/bridge/peft/utils.py).
+        narrow = ("fp8", "fp8_block", "mxfp8") if traits.kernels.joins_adapters else ()
+        if precision not in ("bf16", "fp16", *narrow):
+            allowed = ", ".join(("bf16", "fp16", *narrow))
             message = f"{training.mode} under {traits.name} computes in {allowed} here"
             refused["--precision", f"{message}; given {precision}"] = None
         if model is not None:
@@ -304,7 +306,7 @@ def mtp_layers_in(
         reason = f"{given} given; {{0.name}} ({{0.profile}}) is planned without them: allowed is 0"
 
         def why_not(traits: FrameworkTraits) -> str:
-            return "" if traits.support.trains_mtp else reason.format(traits)
+            return "" if "mtp" in traits.support.features else reason.format(traits)
 
         return able(chosen, why_not, "--mtp-layers", given, problems)
     return tuple(chosen)

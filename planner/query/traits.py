@@ -11,12 +11,12 @@ from planner.frameworks.registry import (
     FACTS,
     loss_names,
     profile_names,
+    renamed_traits,
     table_names,
     trait_types,
 )
 from planner.limits import MAX_GPUS, short
 from planner.notes import COMMAND_LINE, Problems
-from planner.spec.job import Precision
 from planner.spec.strategy import LAYER_POLICY_NAMES, OFFLOAD_CODES, PLACEMENT_NAMES, SCHEDULES
 from planner.spec.training import MODES
 from planner.spec.traits import FrameworkTraits, Setting, TraitValue
@@ -40,35 +40,27 @@ def _words_of() -> Mapping[str, Sequence[object]]:
         "support.policies": LAYER_POLICY_NAMES,
         "support.schedules": SCHEDULES,
         "support.train": MODES,
-        "support.frozen_precisions": get_args(Precision),
     }
 
 
 _RANGES: Mapping[str, tuple[float, float]] = {
-    "kernels.attention_rate_fraction": (0.01, 1.0),
     "kernels.expert_capacity_factor": (0.0, 1000.0),
     "support.usual_zero_stage": (0, 3),
     "states.weight_shards": (1, MAX_GPUS),
     "states.expert_weight_shards": (1, MAX_GPUS),
     "offload.host_bandwidth_fraction": (0.01, 1.0),
-    "offload.pageable_rate_fraction": (0.01, 1.0),
     "offload.host_optimizer_factors": (0.01, 100.0),
     "support.vocab_padding": (1, 1_000_000),
-    "support.offload_percents": (1, 100),
 }
 _MAY_BE_EMPTY = (
     "kernels.host_waits",
     "kernels.padded_host_waits",
-    "kernels.joined_qkv_families",
-    "kernels.joined_mlp_families",
-    "kernels.bare_expert_families",
-    "kernels.converted_expert_families",
     "support.frozen_zero_stages",
     "support.zero_stages_with_pp",
     "support.partial_offload_zero_stages",
-    "support.nvme_zero_stages",
-    "support.paired_graph_zero_stages",
     "support.memory_switches",
+    "support.features",
+    "support.limits",
     "offload.waited_gradient_zero_stages",
     "offload.pageable_weight_zero_stages",
 )
@@ -127,7 +119,8 @@ def _choices(path: str, kind: object) -> Sequence[object]:
     """Return the values that a trait or its elements may have; none where any will do."""
     if "zero_stages" in path:
         return (0, 1, 2, 3)
-    return _words_of().get(path, get_args(kind) if get_origin(kind) is Literal else ())
+    element = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    return _words_of().get(path, get_args(element) if get_origin(element) is Literal else ())
 
 
 def _converted(path: str, kind: object, value: object) -> TraitValue | None:
@@ -160,6 +153,8 @@ def _read(section: str, name: str, value: object) -> TraitValue:
     if section not in types:
         hint = did_you_mean(section, types)
         raise ValueError(_unknown("section of traits", section, types, hint))
+    if instead := renamed_traits().get(f"{section}.{name}"):
+        raise ValueError(f"is no trait any more; {instead}")
     if name not in types[section]:
         # Traits whose names are close: of the section, or else of others.
         paths = {known: f"{ROOT}.{place}.{known}" for place in types for known in types[place]}

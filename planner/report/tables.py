@@ -98,7 +98,7 @@ def _layout_columns(plans: Sequence[Plan]) -> list[Column[Plan]]:
     could_have = [
         plan.strategy.sequence_parallel
         for plan in plans
-        if plan.strategy.tp > 1 and plan.context.traits.support.sequence_parallel
+        if plan.strategy.tp > 1 and "sequence_parallel" in plan.context.traits.support.features
     ]
 
     def sequence_parallel(plan: Plan) -> str:

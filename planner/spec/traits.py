@@ -17,7 +17,7 @@ from planner.spec.training import FULL, Dequantisation, OptimizerSpec, Training
 from planner.units import Array
 
 ExpertOverlap = Literal["none", "shared_expert", "batches"]
-UnitCopies = Literal["none", "flat", "split"]
+ShardedBy = Literal["zero", "fsdp1", "fsdp2", "megatron", "xla"]
 # In ``tp_families``: every model's.
 ANY_FAMILY = "any"
 TraitValue = bool | float | str | tuple[float, ...] | tuple[str, ...]
@@ -33,16 +33,12 @@ class StateTraits:
     gradient_bytes: float  # gradients kept between micro-batches
     master_weight_bytes: float  # fp32 weights of the optimizer, sharded as its states are
     fp32_shard_bytes: float  # in fp32 training, beside the weights kernels read, from stage 1 on
-    unsharded_gradient_copy_bytes: float  # further gradient copies at stage 0 only
+    sharded_by: ShardedBy  # whose buffers, copies and gathered weights follow in planner/cost
     shards_replica_states: bool  # in bf16, at stage 0 too, beside whole fp32 gradients
     replica_bucket_bytes: float  # that whole replicas reduce beside their gradients
     sharded_gradient_bytes: float  # a further copy, sharded only (DeepSpeed's fp32 partition)
-    sharded_copies: Literal["gradients", "weights"]  # what sharded_gradient_bytes copies
     zero3_weight_bytes: float  # sharded between uses; 0 where the master shard serves
-    whole_tensor_gradient_bytes: float  # stage 2 keeps those of all tensors its part touches
     splits_experts_by_number: bool  # stage 3 gives ranks whole experts, splits no further
-    host_staging_bytes: float  # per owned parameter, pinned beside offloaded states
-    offload_staging_bytes: float  # of the largest tensor, on the device, below stage 3
     host_load_bytes: float  # per parameter of the model and rank while it loads, below stage 3
     zero3_secondary_weight_bytes: float  # a copy sharded in the domain, for backward's gathers
     gradient_reduce_bytes: float  # bytes per gradient element on the wire
@@ -62,24 +58,24 @@ class StateTraits:
     embedding_gradient_is_whole: bool  # every tp rank accumulates the whole embedding's gradient
     collected_head_gradient_bytes: float  # gradient of the head that a chunked loss collects
     accumulated_gradient_bytes: float  # whole gradients kept between micro-batches from stage 2 on
-    gathers_in_own_stream: bool  # into buffers that nothing else may use
     reduces_every_micro_batch: bool  # gradients are reduced in every micro-batch from stage 2 on
-    zero3_reshards_under_pp: bool  # false: gathered weights and full gradients stay
-    # Time that the pipeline keeps what a stage sent on: until its backward, or until the end of the
-    # iteration (the last stage then keeps all logits, and once more when they are joined).
-    keeps_stage_outputs: Literal["no", "in flight", "all"]
-    receives_into_own_buffers: bool  # one for every micro-batch of the iteration, both ways
+    # What a stage sent on is freed (megatron), kept until its backward (deepspeed), or to the end
+    # of the iteration (torch). The last then keeps all logits, and once more when they are joined;
+    # every micro-batch has receive buffers of its own; gathered weights and full gradients stay; a
+    # matrix cannot be on two stages; there are as many micro-batches as stages without chunks.
+    pipeline_engine: Literal["megatron", "deepspeed", "torch"]
     largest_gradient_copy_bytes: float  # copied in fp32 before it is reduced, and kept
-    zero3_gathered_layers: float  # that coexist at the peak (current and prefetched)
-    shards_frozen_below_stage_3: bool  # stage 2 keeps shards beside the gathered weights
     frozen_shard_width: float  # over that of the gathered weights: 2 where shards are fp32
-    zero3_live_elements: float  # most gathered elements at a time
-    zero3_step_elements: float  # most whose gradients are copied at a time for the step; 0: all
-    # Under stage 3 embedding and head, which are no units, are gathered once an iteration and kept;
-    # their gradients are sharded as those of layers.
-    zero3_keeps_ends_gathered: bool
-    whole_gradient_units: float  # units that coexist from stage 2 on: being made, being reduced
-    whole_gradient_elements: float  # that may wait for reduction under stage 2, if more
+
+    @property
+    def keeps_ends_gathered(self) -> bool:
+        """Stage 3 gathers embedding and head once an iteration (Megatron-FSDP, release_bucket)."""
+        return self.sharded_by == "megatron"
+
+    @property
+    def is_fsdp(self) -> bool:
+        """Units are gathered into buffers of their own, beside their shards."""
+        return self.sharded_by in ("fsdp1", "fsdp2")
 
     @property
     def cuts_weights(self) -> bool:
@@ -91,20 +87,14 @@ class StateTraits:
 class KernelTraits:
     """Tensors that layer kernels save for backward, and their traffic through HBM."""
 
-    # ``fused``: the vendor library's kernel; ``flash2``: torch's choice, FlashAttention-2 before
-    # Blackwell; ``flash_attn``: the package of FlashAttention-2 on any device.
-    attention: Literal["fused", "flash2", "flash_attn", "unfused", "eager"]
-    # Fraction of the kernel's rate in hwdb; below 1 for older generations of the kernel, and for
-    # the batched GEMMs of unfused attention against large GEMMs.
-    attention_rate_fraction: float
+    # ``fused``: the vendor library's kernel; ``flash1``, ``flash2``: FlashAttention of 2022, and as
+    # torch chooses version 2 before Blackwell; ``flash_attn``: version 2's package on any device.
+    attention: Literal["fused", "flash1", "flash2", "flash_attn", "unfused", "eager"]
     ring_attention_overhead_fraction: float  # attention grows by this · (1 - 1/cp)
     exchanges_context: bool  # heads are exchanged (all-to-all), no keys passed round a ring
-    attention_in_8_bit: bool  # the fused kernel's is, where hwdb has its rate
-    head_in_8_bit: bool  # the vocabulary projection is in the job's 8 bits; else in 16
     dropout: bool  # on, and its masks are kept
     saved: SavedTables  # tensors the kernels keep for backward, those of the loss included
     loss: str  # name of the vocabulary loss; its tensors are section ``loss`` of ``saved``
-    fp8_linear_input_bytes: float  # what linear layers save under fp8 and fp4 instead of 2
     # Pairs are of forward and backward.
     block_bytes: tuple[float, float]  # norms, residuals, dropouts, per token and hidden element
     # Traffic per element of queries and keys to turn and scale them where that is not fused; as
@@ -118,14 +108,9 @@ class KernelTraits:
     # probability, in backward with the bias's own gradient; as that of clamps.
     expert_bias_bytes: tuple[float, float]
     expert_bias_kernels: tuple[float, float]  # per expert of a rank, each with its start
-    stashes_experts: bool  # what experts save is copied out of fixed buffers, and back
-    fused_experts: bool  # one kernel: an expert's products with biases, clamps and activation
     memory_bound_multiplier: float  # real over counted traffic of element-wise kernels
     loss_traffic_bytes: float  # per logit, through HBM, forward and backward together
     weight_gradient_bytes: float  # traffic per parameter and micro-batch to add it up
-    # Copies of weights and gradients through HBM by sharding units: none, FSDP1's flat parameters,
-    # FSDP2's separate ones.
-    unit_copies: UnitCopies
     deduplicated_dispatch: bool  # a token goes once to each remote domain (DeepEP, HybridEP)
     permutation_slowdown: float  # of kernels that sort tokens by expert, on B200, over the others
     sorting_bytes: tuple[float, float]  # traffic per pair and hidden element to sort and put back
@@ -135,22 +120,19 @@ class KernelTraits:
     # router's losses: each as long as it takes to start.
     router_kernels: tuple[float, float]
     grouped_rate_fraction: float  # of experts' grouped products over dense ones alike
-    # GEMMs of a job in 8 or 4 bits that stay in 16: routed experts', or all others.
-    products_in_16_bit: Literal["none", "experts", "linears"]
+    # What of a job in 8 or 4 bits is: products of routed experts, all others with a weight, the
+    # vocabulary's, and fused attention where hwdb has its rate.
+    in_8_bit: tuple[Literal["experts", "linears", "head", "attention"], ...]
     layers_in_16_bit_fraction: float  # of the layers of such a job, all of whose GEMMs stay in 16
     # Ranks that split an expert gather token-expert pairs after the exchange; else tokens, once for
     # all experts, before routing.
     gathers_expert_pairs: bool
-    # Per element of one weight per distinct linear shape, kept for ever beside fused
-    # weight-gradient accumulation (Transformer Engine), which stages from 2 on do without.
-    dummy_weight_gradient_bytes: float
+    # Transformer Engine's keep quantised inputs under fp8 and fp4, and dummy gradients; its
+    # workspaces are larger.
+    linears: Literal["torch", "transformer_engine"]
     # Implementation of low-rank adapters, as :mod:`planner.layers.adapters` describes them.
     adapters: Literal["peft", "16-bit", "compiled", "megatron"]
     adapter_dropout: bool  # their inputs go through dropout
-    joined_qkv_families: tuple[str, ...]  # of models whose code joins q, k and v
-    joined_mlp_families: tuple[str, ...]  # of models whose code joins gate and up
-    bare_expert_families: tuple[str, ...]  # mixtures of whose layers "all linear" is attention
-    converted_expert_families: tuple[str, ...]  # whose stacked experts have their modules' names
     all_linear: Literal["peft", "modules"]  # PEFT's word, or modules that a program finds
     expert_adapters: Literal["merged", "each", "shared"]  # in the weights; beside, each or one
     # What flows between layers is fp32: under autocast, with all weights, and beside a 4-bit base,
@@ -180,24 +162,25 @@ class KernelTraits:
     @property
     def flash_kernel(self) -> Literal["fused", "flash2", "flash_attn"]:
         """Kernel of what is never computed unfused: mixers' scans and sparse attention."""
-        if self.attention == "unfused" or self.attention == "eager":
-            return "flash2"
-        return self.attention
+        match self.attention:
+            case "unfused" | "eager" | "flash1":
+                return "flash2"
+            case kernel:
+                return kernel
+
+    @property
+    def attention_rate_fraction(self) -> float:
+        """Fraction of the kernel's rate in hwdb.
+
+        FlashAttention 1 and its Triton port are 1.3-3.0 times slower than version 2: arXiv
+        2307.08691, section 4; plausible 0.4-0.8.
+        """
+        return 0.565 if self.attention == "flash1" else 1.0
 
     @property
     def joins_adapters(self) -> bool:
         """One adapter stands beside a product, whatever it holds, and is split over tp as it is."""
         return self.adapters == "megatron"
-
-    def joined_ops(self, family: str) -> tuple[str, ...]:
-        """Ops of which one adapter serves all projections; else there is one beside each."""
-        joins = {
-            "qkv": family in self.joined_qkv_families,
-            "attention_output": False,
-            "mlp_up": family in self.joined_mlp_families,
-            "mlp_down": False,
-        }
-        return tuple(op for op, is_one in joins.items() if is_one or self.joins_adapters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +228,6 @@ class OverlapTraits:
     overlaps_gradient_reduction: bool  # bucket by bucket, while backward makes the next
     overlaps_parameter_gather: bool  # bucket by bucket, during the next forward
     gradient_bucket_elements: float  # gradients reduced in one message; 0: those of one layer
-    gradient_bucket_elements_per_rank: float  # times the data-parallel ranks, where that is more
     weight_gather_elements: float  # in one message under stage 3; 0: a layer's
     pipeline_p2p_overlap: Literal["none", "interleaved", "all"]  # schedules where transfers hide
     communication_multiprocessors: float  # that a collective's kernel holds while it runs
@@ -257,20 +239,11 @@ class OverheadTraits:
     """Memory and time that belong to no tensor."""
 
     context_bytes: float  # of the device, where hwdb has no figure for the accelerator
-    bucket_elements: float  # elements of one gradient or weight bucket, in 16 bits
-    num_buckets: float  # that stay allocated; none is larger than the rank's parameters
-    workspace_bytes: float  # matrix libraries' workspaces and fixed buffers, inside the allocator
-    grouped_gemm_workspace_bytes: float  # further workspace of grouped GEMMs, for mixtures
+    num_buckets: float  # in 16 bits that stay allocated; none larger than the rank's parameters
     communicator_bytes: float  # per process group with more than one rank
     fragmentation_fraction: float  # reserved over allocated, minus one
-    held_gradient_pass_bytes: float  # per gradient a rank holds: zeroing, scaling
-    # Per iteration and gradient a rank updates: casts, overflow check, norm, clipping, and the copy
-    # of new weights; the optimizer's own kernel apart.
-    owned_gradient_pass_bytes: float
-    speed_variation_fraction: float  # of equal accelerators: deviation over mean
     step_overhead_s: float  # seconds of the rest: logging, host synchronisation, the data path
     node_step_overhead_s: float  # further seconds of a step on several nodes
-    step_growth_s: float  # the same per doubling of GPUs beyond 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,18 +256,13 @@ class OffloadTraits:
     # The slowest and the fastest published rate over the modelled one.
     host_optimizer_factors: tuple[float, float]
     host_step_beside: Literal["nothing", "transfers", "backward"]  # what overlaps the host's step
-    step_gradient_bytes: float  # per owned gradient over the host link, below stage 3
-    zero3_step_gradient_bytes: float  # the same under stage 3
     waited_gradient_zero_stages: tuple[int, ...]  # ZeRO stages whose backward does not hide them
     # Times sharded gradients cross the host link in every micro-batch but the last, from stage 2
     # on: there, and back where they are added up on the device.
     gradient_passes_per_micro_batch: float
     step_returned_bytes: float  # per owned parameter after the step, weights on the device
     pageable_weight_zero_stages: tuple[int, ...]  # ZeRO stages whose new weights are not pinned
-    fetched_weight_bytes: float  # per offloaded parameter over the host link and pass
     is_pinned: bool  # offloaded states are; else transfers are slower and hide nowhere
-    pageable_rate_fraction: float  # of the host link's rate, by memory not pinned
-    nvme_step_bytes: float  # per owned parameter read in a step, and as many written
     nvme_pipelined: bool  # true if those reads and writes overlap the host's step
 
 
@@ -302,35 +270,52 @@ class OffloadTraits:
 class SupportTraits:
     """Features that the framework can run at all."""
 
-    tp: bool  # tensor parallelism
-    pp: bool  # pipeline parallelism
-    vpp: bool  # interleaved schedule
+    features: tuple[
+        Literal[
+            "tp",
+            "pp",
+            "vpp",  # an interleaved schedule
+            "cp",
+            "ep",
+            "sequence_parallel",  # norms and residuals are split over tp
+            "hybrid_sharding",  # inside groups that are replicated over the rest of dp
+            "mtp",  # layers behind the last one are trained to predict further tokens
+            "expert_capacity",  # tokens beyond it are dropped, or all padded to it
+            "replicated_kv_heads",  # fewer than the ranks that they are split over
+        ],
+        ...,
+    ]
+    limits: tuple[  # what of them it refuses
+        Literal[
+            "sequence_parallel_beside_tp",  # tp without it
+            "sequence_parallel_beside_experts",  # tp of mixtures without it
+            "chunks_beside_batch_overlap",  # pipelined expert exchange beside others without chunks
+            "three_chunked_stages",  # chunks on two stages where transfers are waited for
+            "unbiased_experts",  # tp of experts with biases
+            "whole_experts",  # tp of any
+            "causal_cp",  # cp of other attention, or with a bias, window or sink
+            "shards_beside_tp",  # tp with offload or replicas and no rank to shard states over
+        ],
+        ...,
+    ]
     schedules: tuple[str, ...]  # 1f1b with and (where vpp is) without interleaving, others
-    cp: bool  # context parallelism
-    ep: bool  # expert parallelism
     # Layout of experts on the ranks of tp x cp x dp. inside_dp: split as other layers are, ep a
     # divisor of dp. folded: etp x ep x edp, any degrees that divide the ranks. folded_whole: ep
     # takes ranks of tp, cp and dp, and a rank's experts are whole; without ep split as the rest.
     expert_mesh: Literal["inside_dp", "folded", "folded_whole"]
-    sequence_parallel: bool  # norms and residuals are split over tp
     zero_stages: tuple[int, ...]  # ZeRO stages without pipelining
     zero_stages_with_pp: tuple[int, ...]  # ZeRO stages with pipelining
     frozen_zero_stages: tuple[int, ...]  # ZeRO stages where only adapters are trained
-    frozen_precisions: tuple[str, ...]  # precisions available where only adapters are trained
     # Weights it can train: all weights (full), adapters next to frozen ones (lora), or next to
     # weights in 4 bits (qlora).
     train: tuple[str, ...]
     usual_zero_stage: float  # the most that is meant where a layout names no stage
-    hybrid_sharding: bool  # inside groups that are replicated over the rest of dp
     offload: tuple[str, ...]  # what can live in host memory or on NVMe
-    offload_percents: tuple[int, ...]  # of the optimizer's states; those a search tries
     partial_offload_zero_stages: tuple[int, ...]  # where a part of the states can be offloaded
-    activation_offload: Literal["no", "without pipelining", "yes"]  # of chosen layers, to the host
     policies: tuple[str, ...]  # for a layer's activations: none, selective, full, offloaded
     # Layers that share a policy for their saved activations: all together; or else the first N of
     # every (virtual) stage, recomputed in full or offloaded; or each by itself.
     policy_scope: Literal["model", "chunks", "layers"]
-    sequence_parallel_required: bool  # tensor parallelism always splits norms and residuals too
     vocab_padding: int  # vocabulary is padded to a multiple of this times tp (1: no padding)
     placements: tuple[str, ...]  # orders of the axes, innermost first; the usual one first
     # Switches that take less memory, cheapest first, as ``--set`` takes them, blanks between.
@@ -338,19 +323,6 @@ class SupportTraits:
     vendors: tuple[str, ...]  # makers of accelerators it is made for
     precisions: tuple[str, ...]  # precisions it trains in
     tp_families: tuple[str, ...]  # of models it can split; ``any``, or as in models/*.yaml
-    tp_alone: Literal["yes", "without offload", "no"]  # where no rank is left to shard states over
-    replicates_kv_heads: bool  # key and value heads can be fewer than the ranks they are split over
-    mixtures_need_sequence_parallel: bool  # to be split by tensor parallelism
-    expert_capacity: bool  # tokens beyond it are dropped, or all padded to it
-    splits_experts: Literal["any", "unbiased", "no"]  # experts that tensor parallelism can split
-    cp_attention: Literal["any", "causal"]  # ``causal``: only that, with no bias, window or sink
-    pipelines_tied_embeddings: bool  # embedding and head may be one matrix on two stages
-    fills_pipeline: bool  # a pipeline without chunks needs as many micro-batches as stages
-    fewest_waiting_chunked_stages: int  # stages that chunks need where transfers are waited for
-    batch_overlap_needs_chunks: bool  # pipelined expert exchange beside a micro-batch needs them
-    paired_graph_zero_stages: tuple[int, ...]  # ZeRO stages with CUDA graphs of parts of a layer
-    trains_mtp: bool  # layers behind the last one can be trained to predict further tokens
-    nvme_zero_stages: tuple[int, ...]  # ZeRO stages under which what is offloaded can go to NVMe
 
     def usual_etp(self, tp: Array | int, ep: Array | int) -> Array:
         """Ranks that split an expert where nothing is said: tp, or 1 for whole folded experts."""
@@ -395,7 +367,7 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
     kernels = traits.kernels
     if precision not in FULL_PRECISIONS:
         saved = kernels.saved.with_linear_input_bytes(
-            kernels.fp8_linear_input_bytes, is_fp8=precision == "fp8"
+            1.0 if kernels.linears == "transformer_engine" else 2.0, is_fp8=precision == "fp8"
         )
         return replace(traits, kernels=replace(kernels, saved=saved))
     states, offload = traits.states, traits.offload
@@ -405,7 +377,6 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
         "zero3_secondary_weight_bytes",
         "gradient_reduce_bytes",
         "zero2_gradient_bytes",
-        "whole_tensor_gradient_bytes",
         "accumulated_gradient_bytes",
         "collected_head_gradient_bytes",
         "replica_bucket_bytes",
@@ -420,15 +391,12 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
             master_weight_bytes=0.0,
             shards_replica_states=False,
             gradient_bytes=element_bytes("fp32"),
-            unsharded_gradient_copy_bytes=0.0,
             sharded_gradient_bytes=states.fp32_shard_bytes,
-            sharded_copies="weights",
             largest_gradient_copy_bytes=0.0,
         ),
         offload=replace(
             offload,
             step_returned_bytes=traits_at_fp32(offload.step_returned_bytes),
-            fetched_weight_bytes=traits_at_fp32(offload.fetched_weight_bytes),
         ),
     )
 

@@ -36,7 +36,9 @@ def every_strategy(context: Context, own_percent: int = 100) -> Columns:
     """
     gpus = context.cluster.num_accelerators
     degrees = list(range(1, gpus + 1))
-    batch, percents = context.job.global_batch, context.traits.support.offload_percents
+    batch = context.job.global_batch
+    is_partial = context.traits.support.partial_offload_zero_stages
+    percents = (25, 50, 75, 100) if is_partial else (100,)
     num_experts = context.model.moe.num_experts if context.model.moe else 1
     values: dict[str, list[int]] = {
         **dict.fromkeys(("tp", "cp", "pp", "dp"), degrees),

@@ -100,14 +100,13 @@ def to_setup(record: Record) -> Setup:
     if runtime.launch_blocking:
         settings += (("kernels.waits_for_kernels", True),)
     # Attention and head: fp8_dot_product_attention and fp8_output_proj of Megatron-Bridge.
-    settings += tuple((f"kernels.{each}_in_8_bit", True) for each in runtime.in_8_bit)
+    layers = tuple(each for each in ("experts", "linears") if each != runtime.products_in_16_bit)
+    settings += (("kernels.in_8_bit", (*layers, *runtime.in_8_bit)),)
     notes = [f"{path} {value} as stated" for path, value in stated]
     if software.is_nearest:
         notes.append(f"{record.framework} priced as the nearest family, {software.framework}")
-    kept = ("products_in_16_bit", "layers_in_16_bit_fraction")
-    settings += tuple(
-        (f"kernels.{each}", getattr(runtime, each)) for each in kept if getattr(runtime, each)
-    )
+    if fraction := runtime.layers_in_16_bit_fraction:
+        settings += (("kernels.layers_in_16_bit_fraction", fraction),)
     if padding := runtime.vocab_padding:
         notes.append(f"vocabulary padded to a multiple of {padding} as stated")
         settings += (("support.vocab_padding", padding),)

@@ -30,11 +30,7 @@ from planner.spec.traits import TraitValue
 assert tuple(DEVICES) == OFFLOAD_CODES
 # What the section can say of DeepSpeed.
 DEEPSPEED_SUPPORT: Mapping[str, TraitValue] = {
-    "tp": False,
-    "pp": False,
-    "cp": False,
-    "ep": False,
-    "offload_percents": (100,),
+    "features": (),
     "partial_offload_zero_stages": (),
 }
 OFFLOADED = "optimizer+parameters:host"

@@ -85,7 +85,8 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
         settings=settings,
         decisions=decided_in(TABLE, settings),
         # Of a script that splits sequences, which plans leave to it.
-        traits=(("support.cp", True),) * ((as_whole(given(settings, keys.SP)) or 1) > 1),
+        traits=(("support.features", ("tp", "cp")),)
+        * ((as_whole(given(settings, keys.SP)) or 1) > 1),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 

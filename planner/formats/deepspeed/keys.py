@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
 from planner.formats.settings import ConfigView, Refused, Rules, Settings, View, as_number, as_whole
-from planner.frameworks.registry import load_traits
+from planner.layers.adapters import BARE_EXPERTS
 
 # What Trainer and Accelerate fill in.
 AUTO = "auto"
@@ -159,7 +159,6 @@ def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
     def may_hang(file: ConfigView) -> Refused:
         decided = file.world.decisions
         # Bare parameters are gathered with the module that has them.
-        bare = load_traits("deepspeed").kernels.bare_expert_families
         text = (
             "given 3 with experts: below transformers 5 ranks gather the experts their own tokens "
             "choose and hang, unless their block is a leaf (leaf_module, or set_z3_leaf_modules)"
@@ -167,7 +166,7 @@ def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
         is_alone = (
             file.whole(f"{above}{STAGE}", 0) == 3
             and (as_whole(decided.get("model.num_experts")) or 0) > 0
-            and decided.get("model.family") not in (*bare, *_LEAF_FAMILIES)
+            and decided.get("model.family") not in (*BARE_EXPERTS, *_LEAF_FAMILIES)
             and file[f"{above}{LEAVES}"] is None
         )
         return {text: is_alone}

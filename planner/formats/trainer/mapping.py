@@ -67,7 +67,7 @@ _NAMES = {optim: name for name, (optim, _) in OPTIMIZERS.items()} | {
 }
 # By framework what the arguments can say of it: a mesh reaches it in the environment only.
 SUPPORT: Mapping[str, Mapping[str, TraitValue]] = {
-    "accelerate": {"tp": False, "cp": False, "hybrid_sharding": False},
+    "accelerate": {"features": ()},
     "deepspeed": {
         **DEEPSPEED_SUPPORT,
         "offload": tuple(code for code in OFFLOAD_CODES if "nvme" not in code),

@@ -240,14 +240,15 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     tokens = columns.micro_batch * (context.job.seq_len / columns.cp)
     domain = context.cluster.domain.num_accelerators
     support = context.traits.support
-    may_sequence = support.sequence_parallel and not support.sequence_parallel_required
+    is_required = "sequence_parallel_beside_tp" in support.limits
+    may_sequence = "sequence_parallel" in support.features and not is_required
     # Published runs have at least 4,096 tokens of a sequence on one rank of context parallelism.
     short = _doublings(4096 * columns.cp / context.job.seq_len)
     is_short = context.job.seq_len < 16384
-    is_fsdp = min(support.zero_stages) >= 2 or not support.pp
+    is_fsdp = min(support.zero_stages) >= 2 or "pp" not in support.features
     # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
     large = _doublings(tokens, 32768)
-    is_spreading = context.model.moe is not None and support.ep
+    is_spreading = context.model.moe is not None and "ep" in support.features
     local = context.model.moe.num_experts / columns.ep if context.model.moe else np.zeros(1)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
@@ -285,8 +286,11 @@ def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
     is_choice = min(support.zero_stages) < 2
     by_choice = (columns.zero_stage == 3) & is_choice
     return [
-        ("tensor_parallel_beside_zero", (columns.tp > 1) & (by_choice | (not support.pp))),
-        ("sharded_gradients", (columns.zero_stage == 2) & (is_choice and support.pp)),
+        (
+            "tensor_parallel_beside_zero",
+            (columns.tp > 1) & (by_choice | ("pp" not in support.features)),
+        ),
+        ("sharded_gradients", (columns.zero_stage == 2) & (is_choice and "pp" in support.features)),
         ("sharded_weights", by_choice),
         ("optimizer_offload", columns.offload > 0),
         ("parameter_offload", offloads(columns, "parameters") > 0),
@@ -306,7 +310,7 @@ def state_uses(context: Context, columns: StrategyColumns) -> Uses:
     # The most under FSDP in a published run, which the model meets (torchtitan, Composer).
     always = shards_weights * _doublings(ranks, 512)
     splits_backward = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES])
-    beside = is_choice and support.pp
+    beside = is_choice and "pp" in support.features
     domain = context.cluster.domain.num_accelerators
     return [
         *sharding_uses(context, columns),

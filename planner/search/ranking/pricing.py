@@ -8,11 +8,11 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable, SelectiveCosts
+from planner.cost.overlap import straggler_slowdown
 from planner.cost.policies import with_selective
 from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
-from planner.cost.time_terms import straggler_factor
 from planner.search.ranking.penalties import evidence_penalty, factor_of, policy_penalty
 from planner.search.space.policies import Policy, of_kinds, part_numbers, with_part
 from planner.search.stages.solver import PolicyVariant, non_dominated
@@ -127,7 +127,7 @@ class Pricing:
         if not sets:
             model = of_kinds(model, policy.kinds).weighed(weight)
             return Priced(model=model, bound=model, best_set=None)
-        pace = straggler_factor(self.context, model.strategy)
+        pace = straggler_slowdown(model.strategy.num_gpus)
         by_rate = "none" in policy.kinds
         by_shape, index = self.layers.relaxed(model.strategy, ((), *sets), by_rate=by_rate)
         options = by_shape.at(index, pace)
@@ -157,7 +157,7 @@ class Pricing:
         options = by_shape[1:]
         sets, places = np.nonzero(self._worth_trying(policy, options, index)[:, index])
         chosen = options[sets, index[places]]
-        pace = straggler_factor(self.context, model.strategy)[places]
+        pace = straggler_slowdown(model.strategy.num_gpus)[places]
         chosen = replace(chosen, added_s=pace * chosen.added_s)
         variants = self.variants_of(policy)
         each = [variants[one] for one in sets.tolist()]

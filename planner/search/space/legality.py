@@ -75,9 +75,9 @@ def _stage_violations(context: Context, strategy: Strategy) -> Iterator[Violatio
             yield Violation(key=key, text=text)
     offered = bool(offers_activation_offload(context, strategy.columns())[0])
     if strategy.layers_under["offloaded"] and not offered:
-        given = context.traits.support.activation_offload
-        reason = f"{context.traits.name} offers it: {given}"
-        if given != "no" and not context.cluster.node.host_memory_bytes:
+        is_offered = "offloaded" in context.traits.support.policies
+        reason = f"{context.traits.name} offers it: {'without pipelining' if is_offered else 'no'}"
+        if is_offered and not context.cluster.node.host_memory_bytes:
             reason = f"the host memory of {context.cluster.node.name} is not known"
         yield Violation(
             key=LAYER_POLICIES["offloaded"].counts,

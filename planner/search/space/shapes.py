@@ -14,10 +14,10 @@ from planner.cost.buffers import context_bytes
 from planner.cost.context import Context, Rowed, unique_rows
 from planner.cost.layer import LayerCosts
 from planner.cost.module_sets import LayerTable
+from planner.cost.overlap import straggler_slowdown
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import offers_activation_offload
 from planner.cost.states import expert_shard_degree, shard_degree, state_bytes
-from planner.cost.time_terms import straggler_factor
 from planner.layers.weights import mean_states
 from planner.search.space.interleaving import slowest_stage_s
 from planner.search.space.space import Columns, take
@@ -122,7 +122,7 @@ def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> 
 
     The makespan of layers, embedding and head alone, for the best split without regard to memory.
     """
-    pace, num_layers = straggler_factor(context, strategy), context.model.num_blocks
+    pace, num_layers = straggler_slowdown(strategy.num_gpus), context.model.num_blocks
     forward = costs.exposed_at(costs.forward)
     backward = costs.exposed_at(costs.backward)
     layer_s = pace * (forward + backward)

@@ -198,6 +198,8 @@ def dimension_values(
     # Any number of chunks per stage: they may differ.
     chunks = list(range(1, model.num_blocks + 1))
     data_parallel = [d for d in divisors(context.job.global_batch) if d <= cluster.num_accelerators]
+    is_partial = len(support.offload) > 1 and support.partial_offload_zero_stages
+    percents = [25, 50, 75, 100] if is_partial else [100]  # any runs; these are tried
     found: dict[str, Sequence[int]] = {
         "tp": sorted(tensor_parallel),
         "cp": [2**i for i in range(cluster.num_accelerators.bit_length())],
@@ -207,13 +209,13 @@ def dimension_values(
         # Every degree that some row of expert_splits may have.
         "etp": sorted(splits | {1} if model.moe else splits),
         "schedule": [i for i, name in enumerate(SCHEDULES) if name in context.schedules],
-        "vpp": chunks if support.vpp else [1],
+        "vpp": chunks if "vpp" in support.features else [1],
         "micro_batch": divisors(context.job.global_batch),
-        "sequence_parallel": [0, 1] if support.sequence_parallel else [0],
+        "sequence_parallel": [0, 1] if "sequence_parallel" in support.features else [0],
         "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
-        "dp_replicate": data_parallel if support.hybrid_sharding else [1],
+        "dp_replicate": data_parallel if "hybrid_sharding" in support.features else [1],
         "offload": [i for i, code in enumerate(OFFLOAD_CODES) if code in support.offload],
-        "offload_percent": support.offload_percents if len(support.offload) > 1 else [100],
+        "offload_percent": percents,
         "placement": [PLACEMENT_NAMES.index(name) for name in placements],
     }
     return {name: narrowing.values.get(name, found[name]) for name in SEARCHED_FIELDS}

@@ -87,7 +87,7 @@ def test_a_limit_bites_where_it_takes_so_much(strong: Scaling) -> None:
 
 def without_cp(context: Context) -> Context:
     """GPUs beyond the batch have no use then."""
-    return with_traits(context, support={"cp": False})
+    return with_traits(context, support={"features": ("tp", "pp", "vpp", "ep")})
 
 
 def test_the_batch_is_exhausted_where_every_replica_runs_one_micro_batch() -> None:

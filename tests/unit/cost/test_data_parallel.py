@@ -19,7 +19,7 @@ from planner.cost.stage_parts import stage_parameters
 from planner.cost.topology import Group, group_of
 from planner.frameworks.registry import load_traits, profile_names
 from planner.spec.job import Precision
-from planner.spec.traits import UnitCopies
+from planner.spec.traits import ShardedBy
 
 
 def with_states(context: Context, **changes: object) -> Context:
@@ -142,31 +142,31 @@ def test_each_message_of_stage_3_waits_for_its_latency(wanted: float) -> None:
 @pytest.mark.parametrize(
     ("copies", "wire", "moved"),
     [
-        ("none", 4.0, 0.0),
-        ("split", 2.0, 2.0 + 2.0),
-        ("split", 4.0, 2.0 + 4.0),
-        ("flat", 2.0, (2.0 + 2.0) + (2.0 + 2.0)),
-        ("flat", 4.0, (2.0 + 2.0) + (2.0 + 4.0) + (4.0 + 4.0)),
+        ("megatron", 4.0, 0.0),
+        ("fsdp2", 2.0, 2.0 + 2.0),
+        ("fsdp2", 4.0, 2.0 + 4.0),
+        ("fsdp1", 2.0, (2.0 + 2.0) + (2.0 + 2.0)),
+        ("fsdp1", 4.0, (2.0 + 2.0) + (2.0 + 4.0) + (4.0 + 4.0)),
     ],
 )
 def test_a_unit_s_gradients_are_joined_widened_and_divided_or_copied(
-    copies: UnitCopies, wire: float, moved: float
+    copies: ShardedBy, wire: float, moved: float
 ) -> None:
     assert gradient_copy_bytes(2.0, wire, copies) == moved
 
 
-def with_copies(context: Context, copies: UnitCopies, accumulated_bytes: float) -> Context:
+def with_copies(context: Context, copies: ShardedBy, accumulated_bytes: float) -> Context:
     return with_traits(
-        context, kernels={"unit_copies": copies, "weight_gradient_bytes": accumulated_bytes}
+        context, states={"sharded_by": copies}, kernels={"weight_gradient_bytes": accumulated_bytes}
     )
 
 
 @pytest.mark.parametrize(
     ("copies", "wire", "gathered", "handed"),
-    [("none", 4.0, 0.0, 0.0), ("flat", 4.0, 0.0, 18.0 - 6.0), ("split", 4.0, 4.0, 0.0)],
+    [("megatron", 4.0, 0.0, 0.0), ("fsdp1", 4.0, 0.0, 18.0 - 6.0), ("fsdp2", 4.0, 4.0, 0.0)],
 )
 def test_only_sharded_units_are_copied_beyond_what_backward_moves(
-    copies: UnitCopies, wire: float, gathered: float, handed: float
+    copies: ShardedBy, wire: float, gathered: float, handed: float
 ) -> None:
     context = context_of(framework="torchtitan", cluster="8xdgx-h100")
     context = with_copies(with_states(context, gradient_reduce_bytes=wire), copies, 6.0)
@@ -177,7 +177,7 @@ def test_only_sharded_units_are_copied_beyond_what_backward_moves(
 
 
 def test_gradients_that_stay_whole_are_added_up_in_the_reduction_s_width() -> None:
-    context = with_copies(context_of(framework="accelerate", cluster="8xdgx-h100"), "flat", 0.0)
+    context = with_copies(context_of(framework="accelerate", cluster="8xdgx-h100"), "fsdp1", 0.0)
     assert not context.traits.states.reduces_every_micro_batch
     costs = stage_parameters(context, columns_of(dp=64, zero_stage=2)).dp
     moved = (2.0 + 2.0) + (2.0 + 2.0 * 2.0)
@@ -189,7 +189,8 @@ def test_copies_take_a_pass_longer_by_what_they_move() -> None:
     plain = context_of(model="llama3-8b", framework="torchtitan", cluster="1xdgx-h100")
     columns = columns_of(dp=8, zero_stage=3, micro_batch=8)
     none, split = (
-        stage_parameters(with_copies(plain, copies, 6.0), columns) for copies in ("none", "split")
+        stage_parameters(with_copies(plain, copies, 6.0), columns)
+        for copies in ("megatron", "fsdp2")
     )
     copied = memory_bound_s(4.0 * none.params, plain.cluster.accelerator)
     none, split = layer_times(none), layer_times(split)

@@ -228,7 +228,7 @@ def test_a_router_takes_as_long_as_its_kernels_take_to_start() -> None:
 
 @pytest.mark.parametrize(("ep", "fused", "experts"), [(8, False, 16), (64, False, 2), (8, True, 0)])
 def test_a_bias_is_added_expert_by_expert(ep: int, fused: bool, experts: int) -> None:
-    ops = ops_of("gpt-oss-120b", shape_of(seq_len=4096, ep=ep), fused_experts=fused)
+    ops = ops_of("gpt-oss-120b", shape_of(seq_len=4096, ep=ep), cuda_graph_fraction=float(fused))
     counts = [float(np.ravel(each)[0]) for each in ops["expert_down"].tiny_kernels]
     assert counts == [2 * experts, 7 * experts]
 

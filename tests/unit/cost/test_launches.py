@@ -1,7 +1,6 @@
 """Launches counted by hand, and what waiting for the host adds to a layer's passes."""
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -173,13 +172,18 @@ def test_a_wait_ends_a_segment_and_a_host_that_waited_has_launched_nothing_ahead
 
 
 @pytest.mark.parametrize(
-    ("precision", "kept", "factor"),
-    [("bf16", "none", 1.0), ("fp8", "none", 1.0), ("mxfp8", "none", 1.6), ("fp4", "experts", 1.0)],
+    ("precision", "in_8_bit", "factor"),
+    [
+        ("bf16", "experts", 1.0),
+        ("fp8", "experts", 1.0),
+        ("mxfp8", "experts", 1.6),
+        ("fp4", "linears", 1.0),
+    ],
 )
 def test_a_slow_host_and_scales_per_block_make_launches_longer(
-    precision: Precision, kept: Literal["none", "experts"], factor: float
+    precision: Precision, in_8_bit: str, factor: float
 ) -> None:
-    traits = changed_traits(load_traits("megatron"), kernels={"products_in_16_bit": kept})
+    traits = changed_traits(load_traits("megatron"), kernels={"in_8_bit": (in_8_bit,)})
     slow = on_hosts_of(traits, precision, load_cluster("1xdgx-b300").node).kernels
     assert slow.grouped_launch_s == pytest.approx(1.3 * factor * traits.kernels.grouped_launch_s)
     assert slow.launch_s == pytest.approx(1.3 * traits.kernels.launch_s)

@@ -130,13 +130,17 @@ def test_cuda_graphs_lower_the_floor_that_launches_put_under_a_mixture(
 
 
 @pytest.mark.parametrize(
-    ("kept", "experts", "linears"),
-    [("none", "fp8", "fp8"), ("experts", "bf16", "fp8"), ("linears", "fp8", "bf16")],
+    ("in_8_bit", "experts", "linears"),
+    [
+        (("experts", "linears"), "fp8", "fp8"),
+        (("linears",), "bf16", "fp8"),
+        (("experts",), "fp8", "bf16"),
+    ],
 )
 def test_products_left_in_16_bits_are_of_experts_or_of_all_others(
-    mixture: Context, kept: str, experts: str, linears: str
+    mixture: Context, in_8_bit: tuple[str, ...], experts: str, linears: str
 ) -> None:
-    kernels = replace(mixture.traits.kernels, products_in_16_bit=kept)  # type: ignore[arg-type]
+    kernels = replace(mixture.traits.kernels, in_8_bit=in_8_bit)  # type: ignore[arg-type]
     job = replace(mixture.job, precision="fp8")
     (group,) = priced(mixture, columns_of(dp=64, ep=[8]))[1]
     found = {op.name: op_precisions(op, job, kernels)[0][0] for op in group.ops}

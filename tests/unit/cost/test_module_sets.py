@@ -17,10 +17,10 @@ from planner.cost.module_sets import (
     module_sets,
     selective_options,
 )
+from planner.cost.overlap import straggler_slowdown
 from planner.cost.policies import with_selective
 from planner.cost.stage import SELECTIVE
 from planner.cost.stage_model import stage_model
-from planner.cost.time_terms import straggler_factor
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
 
 MODELS = {"llama3-8b": 1, "mixtral-8x7b": 8, "deepseek-v3": 8}
@@ -50,13 +50,13 @@ def options_of(
     context: Context, strategy: StrategyColumns, sets: tuple[ModuleSet, ...] | None = None
 ) -> tuple[tuple[ModuleSet, ...], SelectiveCosts]:
     sets = module_sets(context) if sets is None else sets
-    return sets, selective_options(context, strategy, sets, straggler_factor(context, strategy))
+    return sets, selective_options(context, strategy, sets, straggler_slowdown(strategy.num_gpus))
 
 
 def relaxed_of(context: Context, strategy: StrategyColumns, *, by_rate: bool) -> Relaxed:
     sets = ((), *module_sets(context))
     relaxed, index = LayerTable(context=context).relaxed(strategy, sets, by_rate=by_rate)
-    return relaxed.at(index, straggler_factor(context, strategy))
+    return relaxed.at(index, straggler_slowdown(strategy.num_gpus))
 
 
 def test_every_set_costs_what_the_stage_model_of_its_own_traits_says(context: Context) -> None:

@@ -47,8 +47,6 @@ TRAITS = replace(
     host_threads="share",
     host_bandwidth_fraction=0.5,
     host_step_beside="nothing",
-    pageable_rate_fraction=0.2,
-    nvme_step_bytes=12.0,
 )
 
 
@@ -175,11 +173,11 @@ def test_gradients_cross_the_link_as_often_as_the_framework_moves_them(
 
 
 def test_nvme_states_are_read_and_written_once_a_step(cluster: ClusterSpec) -> None:
-    # 1e9 owned * 12 bytes * 8 ranks = 96e9 bytes: 96/40 + 96/20 = 7.2 s.
-    assert nvme_optimizer_s(np.array([1e9]), cluster, TRAITS) == pytest.approx(7.2)
+    # 1e9 owned * 16 bytes * 8 ranks = 128e9 bytes: 128/40 + 128/20 = 9.6 s.
+    assert nvme_optimizer_s(np.array([1e9]), cluster) == pytest.approx(9.6)
     for missing in ("nvme_read_bytes_per_s", "nvme_write_bytes_per_s"):
         diskless = replace(cluster, node=replace(cluster.node, **{missing: None}))
-        assert np.isinf(nvme_optimizer_s(np.array([1.0]), diskless, TRAITS)).all()
+        assert np.isinf(nvme_optimizer_s(np.array([1.0]), diskless)).all()
 
 
 def test_parameters_come_over_the_rank_s_own_link_or_from_the_shared_disks(

@@ -201,8 +201,8 @@ def test_the_highest_point_of_memory_is_the_peak_of_the_estimate(
     context: Context, schedule: str, vpp: int
 ) -> None:
     one = subject(context, schedule, vpp, recompute="selective")
-    for keeps in ("no", "all"):
-        each = price(with_traits(one.context, states={"keeps_stage_outputs": keeps}), one.strategy)
+    for engine in ("megatron", "torch"):
+        each = price(with_traits(one.context, states={"pipeline_engine": engine}), one.strategy)
         peaks = each.model.peak_bytes(*each.split)[0].tolist()
         assert [ledger.peak_bytes for ledger in stage_ledgers(each)] == pytest.approx(peaks)
         assert [max(curve.total_bytes) for curve in curves(each)] == pytest.approx(peaks)
@@ -219,7 +219,7 @@ def test_the_first_of_four_1f1b_stages_fills_step_by_step(context: Context) -> N
 
 
 def test_outputs_that_a_pipeline_keeps_gather_until_the_last_backward(context: Context) -> None:
-    context = with_traits(context, states={"keeps_stage_outputs": "all"})
+    context = with_traits(context, states={"pipeline_engine": "torch"})
     for curve in curves(subject(context, "1f1b", 1)):
         kept = curve.bytes_by_group[OUTPUTS]
         full = kept.index(max(kept))

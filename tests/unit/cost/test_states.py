@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contexts import columns_of, context_of, strategy_of, with_traits
+from contexts import columns_of, context_of, strategy_of
 
 from planner.cost.buffers import dummy_gradient_bytes, transient_layer_bytes, unit_buffer_bytes
 from planner.cost.data_parallel import bucket_elements
@@ -29,7 +29,7 @@ ZERO_PAPER = replace(
     zero2_gradient_bytes=0,
     master_weight_bytes=4,
     sharded_gradient_bytes=0,
-    zero3_keeps_ends_gathered=False,
+    sharded_by="fsdp2",
 )
 HOST = OFFLOAD_CODES.index("optimizer:host")
 
@@ -120,14 +120,15 @@ def test_offload_moves_bytes_and_loses_none(
 
 
 def test_a_sharded_gradient_copy_exists_only_from_stage_1_on() -> None:
-    # 16 without ZeRO; with N = 4: 2 + 2 + (12 + 4)/4 = 8, 2 + (2 + 12 + 4)/4 = 6.5 under stage 2.
+    # 16 and 8 of flat gradients without ZeRO; with N = 4: 2 + 2 + (12 + 4)/4 = 8, under stage 2
+    # 2 + (2 + 12 + 4)/4 = 6.5.
     # Made group by group it is not kept per parameter under stage 3: (2 + 2 + 12)/4 = 4.
-    traits = replace(ZERO_PAPER, sharded_gradient_bytes=4, zero3_step_elements=1e9)
+    traits = replace(ZERO_PAPER, sharded_gradient_bytes=4, sharded_by="zero")
     columns = columns_of(dp=4, zero_stage=[0, 1, 2, 3])
-    assert total_per_param(traits, columns).tolist() == [16.0, 8.0, 6.5, 4.0]
-    # On a host all groups have their copy: (12 + 4 + 2)/4 = 4.5.
+    assert total_per_param(traits, columns).tolist() == [24.0, 8.0, 6.5, 4.0]
+    # On a host all groups have their copy, and 4 of staging: (12 + 4 + 2 + 4)/4 = 5.5.
     away = columns_of(dp=4, zero_stage=3, offload=HOST)
-    assert state_bytes(away, traits, np.array([4.0])).host.tolist() == [4.5]
+    assert state_bytes(away, traits, np.array([4.0])).host.tolist() == [5.5]
 
 
 def test_replicas_buckets_hold_25_mib_of_fp32() -> None:
@@ -184,17 +185,11 @@ def test_ends_are_gathered_once_an_iteration_layers_twice_a_micro_batch() -> Non
 
 def test_two_units_of_weights_and_gradients_are_whole_at_a_time() -> None:
     everything = 4 * LAYER + float(PARTS.first_params[0]) + HEAD
-    assert everything < CONTEXT.traits.states.whole_gradient_elements
+    assert everything < 1e9
     units = 2 * 2 * LAYER + 2 * WAITING
     assert unit_buffer_bytes(PARTS) == pytest.approx([0.0, 2 * everything, units])
     down = PARTS.costs.at(PARTS.costs.largest_weight_params)[0]
     assert transient_layer_bytes(PARTS)[2] == pytest.approx(units + 2 * down)
-
-
-def test_a_long_queue_ends_where_the_trait_says() -> None:
-    short = with_traits(CONTEXT, states={"whole_gradient_elements": 3 * LAYER})
-    longer = max(WAITING, 3 * LAYER)
-    assert unit_buffer_bytes(replace(PARTS, context=short))[1] == pytest.approx(2 * longer)
 
 
 def test_less_is_held_and_more_is_sent_from_stage_to_stage() -> None:

@@ -99,7 +99,7 @@ def test_a_table_replaces_whole_sections_of_the_one_it_extends(name: str) -> Non
 @pytest.mark.parametrize(("framework", "profile"), PROFILES)
 def test_fp8_narrows_inputs_of_linear_layers_and_nothing_else(framework: str, profile: str) -> None:
     traits = load_traits(framework, profile)
-    narrow = traits.kernels.fp8_linear_input_bytes
+    narrow = 1.0 if traits.kernels.linears == "transformer_engine" else 2.0
     before = traits.kernels.saved.sections
     after = traits_at_precision(traits, "fp8").kernels.saved.sections
     assert before.keys() == after.keys()
@@ -117,7 +117,7 @@ def test_fp8_halves_what_megatrons_linear_layers_keep_but_not_the_heads() -> Non
     sections = traits_at_precision(load_traits("megatron"), "fp8").kernels.saved.sections
     widths = {entry.name: entry.element_bytes for entry in sections["mlp.gated"]}
     assert widths["gate"] == widths["up"] == 2.0
-    assert widths["product"] == load_traits("megatron").kernels.fp8_linear_input_bytes < 2.0
+    assert widths["product"] == 1.0
     assert {entry.element_bytes for entry in sections["head"]} == {2.0}
 
 

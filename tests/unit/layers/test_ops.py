@@ -108,8 +108,8 @@ def test_clamps_and_biases_of_experts_are_passes_of_their_own() -> None:
     assert model.moe
     plain = replace(model, activation="silu", moe=replace(model.moe, expert_bias=False))
     assert expert_traffic(plain, traits, shape) == pytest.approx([2880 * 6, 2880 * 10])
-    fused = load_traits("megatron", settings=(("kernels.fused_experts", True),))
-    assert expert_traffic(model, fused, shape) == pytest.approx([2880 * 6, 2880 * 10])
+    fused = load_traits("megatron", settings=(("kernels.cuda_graph_fraction", 1.0),))
+    assert expert_traffic(model, fused, shape) == pytest.approx(expert_traffic(plain, fused, shape))
 
 
 def test_a_stash_moves_what_experts_keep_there_and_back() -> None:
@@ -117,16 +117,16 @@ def test_a_stash_moves_what_experts_keep_there_and_back() -> None:
     model, shape = load_model("mixtral-8x7b"), shape_of(ep=8)
     plain, stashed = (
         expert_traffic(model, load_traits("megatron", settings=settings), shape)
-        for settings in ((), (("kernels.stashes_experts", True),))
+        for settings in ((), (("kernels.cuda_graph_fraction", 1.0),))
     )
     assert stashed - plain == pytest.approx([2 * 94_208, 2 * 94_208])
 
 
 def test_the_head_is_in_16_bits_unless_said() -> None:
     model, shape = load_model("mixtral-8x7b"), shape_of()
-    for in_8_bit in (False, True):
-        traits = load_traits("megatron", settings=(("kernels.head_in_8_bit", in_8_bit),))
-        assert head_op(model, shape, traits).runs_in_16_bit is not in_8_bit
+    for in_8_bit in (("experts",), ("linears", "head")):
+        traits = load_traits("megatron", settings=(("kernels.in_8_bit", in_8_bit),))
+        assert head_op(model, shape, traits).runs_in_16_bit is ("head" not in in_8_bit)
 
 
 def test_scaled_rotation_is_a_pass_over_queries_and_keys() -> None:

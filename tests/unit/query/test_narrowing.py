@@ -28,8 +28,8 @@ def kept(
 def test_a_format_that_says_less_narrows_the_space() -> None:
     context = context_of(framework="deepspeed")
     support = kept(context, emit="trainer")[0].traits.support
-    assert not support.tp
-    assert support.offload_percents == (100,)
+    assert "tp" not in support.features
+    assert support.partial_offload_zero_stages == ()
     assert [code for code in support.offload if "nvme" in code] == []
     assert kept(context, emit="deepspeed") == (context,)
 

@@ -117,9 +117,7 @@ def test_a_setting_changes_its_trait_and_no_other() -> None:
 
 
 RANGES = {
-    "attention_rate_fraction": (0.01, 1.0),
     "host_bandwidth_fraction": (0.01, 1.0),
-    "pageable_rate_fraction": (0.01, 1.0),
     "host_optimizer_factors": (0.01, 100.0),
     "expert_capacity_factor": (0.0, 1000.0),
     # More need as many ranks, which not every layout has.
@@ -128,9 +126,9 @@ RANGES = {
 
 
 BESIDE: dict[str, dict[str, dict[str, object]]] = {
-    "expert_capacity_factor": {"support": {"expert_capacity": True}},
+    "expert_capacity_factor": {"support": {"features": ["expert_capacity"]}},
     "pads_to_capacity": {
-        "support": {"expert_capacity": True},
+        "support": {"features": ["expert_capacity"]},
         "kernels": {"expert_capacity_factor": 1.25},
     },
 }

@@ -55,7 +55,7 @@ def test_a_stated_dispatcher_overrides_the_profile_s(mixture: Record, profile: s
     [
         ({"dispatcher": "hybridep"}, "kernels.dispatch_permutes", True),
         ({"dispatcher": "deepep"}, "kernels.dispatch_permutes", False),
-        ({"products_in_16_bit": "experts"}, "kernels.products_in_16_bit", "experts"),
+        ({"products_in_16_bit": "experts"}, "kernels.in_8_bit", ("linears",)),
         ({}, "overlap.expert_all_to_all_overlap", "none"),
         ({"expert_overlap": False}, "overlap.expert_all_to_all_overlap", "none"),
         ({"expert_overlap": True}, "overlap.expert_all_to_all_overlap", "batches"),
