@@ -34,7 +34,8 @@ def fixed(query: Query) -> tuple[str, ...]:
 
 def narrowing_of(query: Query, problems: Problems) -> Narrowing:
     """Return what the options leave to search."""
-    narrowing = problems.read(
+    read = Problems()
+    narrowing = read.read(
         lambda: read_narrowing(
             fix=fixed(query),
             limit=query.get("limit"),
@@ -43,6 +44,10 @@ def narrowing_of(query: Query, problems: Problems) -> Narrowing:
             forbid=query.get("forbid"),
         )
     )
+    for each in read.found:  # of a value that an option of its own gives, by that option
+        name = each.message.partition(" ")[0]
+        is_own = name in FIXED and name in query.given
+        problems.found.append(replace(each, key=OPTIONS[name].flag if is_own else each.key))
     return narrowing or EVERYTHING
 
 
