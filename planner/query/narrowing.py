@@ -99,9 +99,6 @@ def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[s
     found = list(fmt.refused(context))
     if is_one_of_several and not fmt.carries(context.traits.name):
         found.append("framework of other files")
-    if not context.schedules:
-        offered = ", ".join(context.traits.support.schedules)
-        found.append(f"none of the schedules of --schedule; allowed are {offered}")
     return found
 
 
