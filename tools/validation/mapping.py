@@ -143,6 +143,22 @@ def layers_per_stage(num_layers: int, parallel: Parallel) -> tuple[int, ...]:
     return per_stage(default_chunks(num_layers, pp, 1), pp)
 
 
+def balanced_layers(model: Model, pp: int) -> tuple[int, ...]:
+    """Split layers as nanotron does: a stage takes blocks until their cost passes its share.
+
+    A layer costs ``4 h h + 3 f h``, the head, a block behind them, ``V h``: build_model in
+    src/nanotron/models/base.py, get_block_compute_costs in llama.py.
+    """
+    num_layers, hidden = _known(model.layers, "number of layers"), _known(model.hidden, "hidden")
+    layer = 4 * hidden + 3 * _known(model.ffn, "feed-forward size")
+    share = (num_layers * layer + _known(model.vocab, "vocabulary")) / pp
+    layers, stage = [0] * pp, 0
+    for number in range(1, num_layers + 1):
+        layers[stage] += 1
+        stage += number * layer > (stage + 1) * share
+    return tuple(layers)
+
+
 def expert_mesh(record: Record, support: SupportTraits) -> tuple[int, int]:
     """Ranks that share out the experts (ep), and that split each of them (etp), as published.
 
@@ -193,6 +209,8 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
     """Return the layout of a record; CannotEstimateError where it cannot be expressed."""
     parallel = record.parallel
     layers = layers_per_stage(_known(record.model.layers, "number of layers"), parallel)
+    if record.framework == "nanotron" and not parallel.pp_layout:
+        layers = balanced_layers(record.model, parallel.pp or 1)
     micro_batch = _known(parallel.micro_batch, "micro-batch")
     degrees = _degrees(record, support)
     global_batch = _known(parallel.global_batch, "global batch")
@@ -212,7 +230,7 @@ def to_strategy(record: Record, support: SupportTraits) -> Strategy:
         zero_stage=_known(zero, "ZeRO stage"),
         micro_batch=micro_batch,
         num_micro_batches=num,
-        sequence_parallel=bool(parallel.sp) and degrees["tp"] > 1,
+        sequence_parallel=bool(parallel.sp or record.assumed.sp) and degrees["tp"] > 1,
         offload=offload,
     )
 

@@ -221,6 +221,7 @@ class Assumed(_Part):
 
     zero: ZeroStage | None = None
     vpp: Layers | None = None
+    sp: bool | None = None
 
 
 class Runtime(_Part):
