@@ -1,7 +1,7 @@
 """Context: what every estimate needs beside the strategy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -71,14 +71,16 @@ class Rowed:
     def take(self, index: Rows) -> Self:
         """Return the strategies at ``index``."""
         place = (..., index, *[slice(None)] * (-1 - self.rows_axis))
-        values: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        values = dict(vars(self))
+        for name, value in values.items():
             if not isinstance(value, np.ndarray):
-                values[field.name] = value.take(index) if hasattr(value, "take") else value
+                values[name] = value.take(index) if hasattr(value, "take") else value
             elif value.ndim:
-                values[field.name] = value[place]
-        return replace(self, **values)
+                values[name] = value[place]
+        # Past __init__: what is taken of a sound one is sound.
+        taken = object.__new__(type(self))
+        vars(taken).update(values)
+        return taken
 
 
 # Above it a key of 64 bits may hold two rows.

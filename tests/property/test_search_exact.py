@@ -281,7 +281,7 @@ def assert_variants_bounded(exploration: Exploration, brute: Brute) -> None:
     whole = stage_model(context, brute.strategy)
     for policy, best_s in zip(opened.policies, brute.per_policy_s, strict=True):
         possible = offered(whole, policy)
-        model, places, variants = opened.pricing.variants(whole.take(possible), policy)
+        model, places, *variants = opened.pricing.variants(whole.take(possible), policy)
         places = possible[places]
         for num_stages, rows in group_by_pp(model.strategy):
             part, at = model.take(rows), places[rows]
@@ -293,7 +293,10 @@ def assert_variants_bounded(exploration: Exploration, brute: Brute) -> None:
                 assert (least <= best_s * (1 + ROUNDING))[reached].all()
                 assert (found.upper_s >= best_s[at] * (1 - ROUNDING)).all()
                 assert_claimed(part, num_layers, found)
-            assert_itemised(context, brute.strategy, at, [variants[row] for row in rows], found)
+            every, chosen = variants
+            assert_itemised(
+                context, brute.strategy, at, [every[one] for one in chosen[rows]], found
+            )
 
 
 def assert_itemised(
@@ -382,7 +385,7 @@ def test_the_programme_and_cp_sat_each_find_the_best_split_of_a_strategy(
         own = stage_model(context, brute.strategy.take(np.array([row])))
         if not len(offered(own, policies[which])):
             continue
-        model, _, _ = pricing.variants(own, policies[which])
+        model, *_ = pricing.variants(own, policies[which])
         best_s = float(brute.per_policy_s[which, row])
         for solve in (solve_split, solve_by_cp_sat):
             every = [(one, solve(model.take(np.array([one])))) for one in range(len(model))]

@@ -103,15 +103,13 @@ class Pricing:
         return self._known[variant]
 
     def variant_weights(self, variants: Sequence[PolicyVariant]) -> Array:
-        """:meth:`variant_weight` of each, of which many are one object."""
-        known = {id(variant): variant for variant in variants}
-        weights = {place: self.variant_weight(variant) for place, variant in known.items()}
-        return np.array([weights[id(variant)] for variant in variants])
+        """:meth:`variant_weight` of each."""
+        return np.array([self.variant_weight(variant) for variant in variants])
 
     def most_weight(self, policy: Policy) -> float:
         """Return the largest further factor on the time of a variant and split."""
-        extra = [self.variant_weight(variant) for variant in self.variants_of(policy)]
-        return self.uneven_weight(policy) * max(extra, default=1.0)
+        extra = self.variant_weights(self.variants_of(policy))
+        return self.uneven_weight(policy) * float(extra.max())
 
     def uneven_weight(self, policy: Policy, *, is_open: bool = False) -> float:
         """Return the further factor on the time of stages that differ.
@@ -143,29 +141,30 @@ class Pricing:
 
     def variants(
         self, model: StageModel, policy: Policy
-    ) -> tuple[StageModel, Index, list[PolicyVariant]]:
-        """Models of all variants of a policy, the rows they are of, and what they are."""
+    ) -> tuple[StageModel, Index, list[PolicyVariant], Index]:
+        """Models of all variants of a policy, the rows they are of; variants, and which each is."""
+        every = self.variants_of(policy)
         if policy.part:
             places, number = part_numbers(model)
-            variants = [PolicyVariant(policy=policy, number=n) for n in number.tolist()]
-            return with_part(model.take(places), policy.part, number), places, variants
+            numbers, chosen = np.unique(number, return_inverse=True)
+            every = [PolicyVariant(policy=policy, number=n) for n in numbers.tolist()]
+            return with_part(model.take(places), policy.part, number), places, every, chosen
         if not (module_sets := self.module_sets(policy)):
-            same = PolicyVariant(policy=policy)
-            return of_kinds(model, policy.kinds), np.arange(len(model)), [same] * len(model)
+            places = np.arange(len(model))
+            return of_kinds(model, policy.kinds), places, every, 0 * places
         # Pairs of a set of modules worth trying and a strategy, and the set's costs for it.
         by_shape, index = self.layers.options(model.strategy, ((), *module_sets))
         options = by_shape[1:]
         sets, places = np.nonzero(self._worth_trying(policy, options, index)[:, index])
-        chosen = options[sets, index[places]]
+        costs = options[sets, index[places]]
         pace = straggler_slowdown(model.strategy.num_gpus)[places]
-        chosen = replace(chosen, added_s=pace * chosen.added_s)
-        variants = self.variants_of(policy)
-        each = [variants[one] for one in sets.tolist()]
-        return _under(model.take(places), policy, chosen), places, each
+        costs = replace(costs, added_s=pace * costs.added_s)
+        return _under(model.take(places), policy, costs), places, every, sets
 
     def variants_of(self, policy: Policy) -> list[PolicyVariant]:
-        """A policy with each of its sets of modules."""
-        return [PolicyVariant(policy=policy, modules=one) for one in self.module_sets(policy)]
+        """A policy with each of its sets of modules, or as it is."""
+        sets = self.module_sets(policy) or (None,)
+        return [PolicyVariant(policy=policy, modules=one) for one in sets]
 
     def _worth_trying(self, policy: Policy, options: SelectiveCosts, index: Index) -> Mask:
         """Undominated sets by shape, S x shapes, of the shapes in ``index`` at least."""

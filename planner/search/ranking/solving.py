@@ -52,13 +52,12 @@ class Solving:
             part = rows[index]
             uneven = pricing.uneven_weight(policy, is_open=True)
             priced = pricing.price(models.take(index), policy, known.weight[part] * uneven)
-            bound = None
-            variants = [PolicyVariant(policy=policy)] * len(part)
+            every = pricing.variants_of(policy)
+            bound, chosen = None, np.zeros(len(part), dtype=int)
             if priced.best_set is not None:
-                bound, every = priced.bound, pricing.variants_of(policy)
-                variants = [every[chosen] for chosen in priced.best_set.tolist()]
-            model = priced.model.weighed(pricing.variant_weights(variants))
-            lower = self.bounds_s(part, model, bound, variants, limit[index], uneven)
+                bound, chosen = priced.bound, priced.best_set
+            model = priced.model.weighed(pricing.variant_weights(every)[chosen])
+            lower = self.bounds_s(part, model, bound, every, chosen, limit[index], uneven)
             known.lower_s[part] = np.maximum(known.lower_s[part], lower)
         known.is_refined[rows] = True
         known.note_proofs(rows)
@@ -75,54 +74,39 @@ class Solving:
         model: StageModel,
         bound: StageModel | None,
         variants: list[PolicyVariant],
+        chosen: Index,
         limit_s: Array,
         uneven: float,
     ) -> Array:
         """Bounds of the given models of ``rows``; the best splits come upon are kept.
 
+        Each is under the chosen one of the variants.
+
         A row whose policy still has a number of layers to choose has a bound only.
         """
+        known = self.candidates
         lower = np.zeros(len(rows))
         for num_stages, index in group_by_pp(model.strategy):
-            part, limit = model.take(index), limit_s[index]
+            part, its_rows = model.take(index), rows[index]
             relaxed = None if bound is None else bound.take(index)
-            found = refine(part, num_stages, relaxed, limit)
+            found = refine(part, num_stages, relaxed, limit_s[index])
             lower[index] = found.lower_s
-            for place in np.flatnonzero(np.isfinite(found.upper_s)).tolist():
-                row = int(rows[index[place]])
-                variant = variants[int(index[place])]
+            for place in np.flatnonzero(found.upper_s < known.upper_s[its_rows]).tolist():
+                variant = variants[chosen[index[place]]]
                 layers, counts = found.layers[place], found.counts[:, place]
                 upper = float(found.upper_s[place])
-                self.candidates.keep(row, variant, layers, counts, upper, uneven)
-        if uneven > 1.0:
-            regular_s, known = self._regular_s(model, uneven), self.candidates
-            for place in np.flatnonzero(np.isfinite(regular_s)).tolist():
-                row = int(rows[place])
-                pp = int(known.strategy.pp[row])
-                vpp = int(known.strategy.vpp[row])
-                layers = np.array(regular_layers(model.num_layers, pp, vpp), dtype=float)
-                counts = np.zeros((len(POLICIES), pp))
-                upper = float(regular_s[place])
-                known.keep(row, variants[place], layers, counts, upper, 1.0)
-            bound_s = regular_s if bound is None else self._regular_s(bound, uneven)
-            lower = np.minimum(lower, bound_s)
-        return lower
-
-    def _regular_s(self, model: StageModel, uneven: float) -> Array:
-        """Time of every row with regular stages, infinite where they do not fit."""
-        seconds = np.full(len(model), np.inf)
-        shapes = np.stack([model.strategy.pp, model.strategy.vpp])
-        for pp, vpp in np.unique(shapes, axis=1).T.tolist():
-            layers = regular_layers(model.num_layers, pp, vpp)
-            index = np.flatnonzero((shapes[0] == pp) & (shapes[1] == vpp))
-            if layers is None:
+                known.keep(int(its_rows[place]), variant, layers, counts, upper, uneven)
+            if uneven == 1.0:
                 continue
-            part = model.take(index)
-            split = np.tile(np.array(layers, dtype=float), (len(index), 1))
-            legal = part.fits(split) & (split.min() >= part.least_chunk_layers * vpp)
-            part_s = part.iteration_s(split) / uneven
-            seconds[index] = np.where(legal, part_s, np.inf)
-        return seconds
+            layers, regular_s = _regular_s(part, num_stages, uneven)
+            counts = np.zeros((len(POLICIES), num_stages))
+            for place in np.flatnonzero(regular_s < known.upper_s[its_rows]).tolist():
+                variant, upper = variants[chosen[index[place]]], float(regular_s[place])
+                known.keep(int(its_rows[place]), variant, layers[place], counts, upper, 1.0)
+            if relaxed is not None:
+                _, regular_s = _regular_s(relaxed, num_stages, uneven)
+            lower[index] = np.minimum(lower[index], regular_s)
+        return lower
 
     def forget(self, rows: list[int]) -> None:
         """Build the ways of these rows anew when they are asked for again."""
@@ -168,18 +152,19 @@ class Solving:
         limits = known.below_s(rows, limit_s)
         for row, below_s in zip(rows.tolist(), limits.tolist(), strict=True):
             self._ways[row] = StageCandidates(below_s=below_s, ways=[])
-        model, places, variants = pricing.variants(model, policy)
+        model, places, variants, chosen = pricing.variants(model, policy)
         pairs = rows[places]
         uneven = pricing.uneven_weight(policy)
-        model = model.weighed(known.weight[pairs] * pricing.variant_weights(variants) * uneven)
+        weights = pricing.variant_weights(variants)[chosen]
+        model = model.weighed(known.weight[pairs] * weights * uneven)
         below_s = known.below_s(pairs, limit_s)
-        lower = self.bounds_s(pairs, model, None, variants, below_s, uneven)
+        lower = self.bounds_s(pairs, model, None, variants, chosen, below_s, uneven)
         least = np.full(len(known.lower_s), np.inf)
         np.minimum.at(least, pairs, lower)
         known.lower_s[rows] = np.maximum(known.lower_s[rows], least[rows])
         kept = np.flatnonzero(lower < below_s)
-        chosen = [variants[place] for place in kept.tolist()]
-        self._keep_ways(pairs[kept], model.take(kept), lower[kept], chosen)
+        its_variants = [variants[place] for place in chosen[kept].tolist()]
+        self._keep_ways(pairs[kept], model.take(kept), lower[kept], its_variants)
         known.note_proofs(rows)
 
     def _keep_ways(
@@ -261,3 +246,18 @@ class Solving:
             if best.iteration_s <= known.lower_s[row] * (1.0 + CLOSED):
                 return best, True
         return best, proved
+
+
+def _regular_s(model: StageModel, num_stages: int, uneven: float) -> tuple[Array, Array]:
+    """Regular stages of every row and their time, infinite where they do not fit."""
+    strategy, num_layers = model.strategy, model.num_layers
+    shapes = np.stack([strategy.pp, strategy.vpp])
+    distinct, index = np.unique(shapes, axis=1, return_inverse=True)
+    splits = np.zeros((distinct.shape[1], num_stages))
+    for place, (pp, vpp) in enumerate(distinct.T.tolist()):
+        splits[place, :pp] = regular_layers(num_layers, pp, vpp) or 0
+    layers = splits[index]
+    fewest = np.where(layers > 0, layers, np.inf).min(axis=1)
+    legal = (layers.sum(axis=1) == num_layers) & model.fits(layers)
+    legal &= fewest >= model.least_chunk_layers * strategy.vpp
+    return layers, np.where(legal, model.iteration_s(layers) / uneven, np.inf)
