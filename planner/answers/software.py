@@ -33,8 +33,7 @@ def _launch(kernels: KernelTraits) -> str:
 
 
 def _kernel_phrases(kernels: KernelTraits) -> dict[str, str]:
-    rate, layers = kernels.attention_rate_fraction, kernels.saved.name
-    slower = f" at {rate:.0%} of its rate" if rate < 1 else ""
+    layers = kernels.saved.name
     once = "dispatcher sending a token once per domain"
     dispatcher = once if kernels.deduplicated_dispatch else "all-to-all dispatcher"
     if kernels.dispatch_permutes:
@@ -42,7 +41,7 @@ def _kernel_phrases(kernels: KernelTraits) -> dict[str, str]:
     context = "exchanged all-to-all" if kernels.exchanges_context else "passed round a ring"
     return {
         "layers": WORDS["layers"].get(layers, layers),
-        "attention": WORDS["attention"][kernels.attention] + slower,
+        "attention": WORDS["attention"][kernels.attention],
         "dropout": "dropout" if kernels.dropout else "no dropout",
         "loss": WORDS["loss"].get(kernels.loss, kernels.loss),
         "context_parallel": f"context {context}",

@@ -65,7 +65,6 @@ class StateTraits:
     # matrix cannot be on two stages; there are as many micro-batches as stages without chunks.
     pipeline_engine: Literal["megatron", "deepspeed", "torch"]
     largest_gradient_copy_bytes: float  # copied in fp32 before it is reduced, and kept
-    frozen_shard_width: float  # over that of the gathered weights: 2 where shards are fp32
 
     @property
     def keeps_ends_gathered(self) -> bool:

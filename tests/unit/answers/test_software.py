@@ -40,7 +40,9 @@ def line_of(context: Context, **layout: object) -> str:
 def test_every_kernel_and_loss_has_words() -> None:
     assert set(WORDS["layers"]) == set(table_names())
     assert set(WORDS["loss"]) == set(loss_names())
-    assert set(WORDS["attention"]) == {"fused", "flash2", "flash_attn", "unfused", "eager"}
+    assert set(WORDS["attention"]) == {
+        *("fused", "flash1", "flash2", "flash_attn", "unfused", "eager")
+    }
 
 
 @pytest.mark.parametrize(("setting", "topic", "phrase"), PHRASES)
@@ -71,7 +73,7 @@ def test_the_line_names_profile_versions_settings_and_how_to_change_them() -> No
     assert line.startswith("assumes megatron bridge: NeMo 24.07 to Megatron-Bridge (2024-26); ")
     fraction, stages = "ring_achieved_fraction=0.125", "zero_stages=[1]"
     assert f"set traits.overlap.{fraction}, traits.support.{stages}; " in line
-    profiles = "current, nemo, no-overlap, zero-bubble, classic, 6 more"
+    profiles = "current, classic, nanotron, nemo, no-overlap, 6 more"
     assert f"--profile ({profiles}) or --set traits.SECTION.KEY=VALUE" in line
 
 
