@@ -312,10 +312,3 @@ def explained(
         for line in lines
         if line.why
     )
-
-
-def wrong_precision(context: Context, allowed: tuple[str, ...]) -> Iterator[str]:
-    """Say where the precision of a job is none of those allowed."""
-    precision = context.job.precision
-    if precision not in allowed:
-        yield f"precision {precision}: allowed are {', '.join(allowed)}"

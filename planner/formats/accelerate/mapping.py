@@ -38,7 +38,7 @@ from planner.formats.decision import (
     several,
     stated,
     switched,
-    wrong_precision,
+    unless,
 )
 from planner.formats.format import ALL
 from planner.formats.settings import Settings, as_flag, flag, whole, word
@@ -94,7 +94,13 @@ def typed_section(
             "'no' if job.precision == 'fp32' else job.precision",
             "products in {job.precision}",
             follows=_precision,
-            cannot=lambda context, _: wrong_precision(context, precisions),
+            cannot=unless(
+                {
+                    f"precision {{job.precision}}: allowed are {', '.join(precisions)}": (
+                        f"job.precision not in {precisions}"
+                    )
+                }
+            ),
         ),
         beside(
             "fp8_config.fp8_backend",

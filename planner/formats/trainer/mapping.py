@@ -25,6 +25,7 @@ from planner.formats.decision import (
     Decided,
     KeyMapping,
     Table,
+    asked,
     derived,
     of_key,
     says,
@@ -32,7 +33,6 @@ from planner.formats.decision import (
     stated,
     switched,
     unless,
-    wrong_precision,
 )
 from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import ALL
@@ -44,6 +44,7 @@ from planner.spec.strategy import OFFLOAD_CODES, Strategy
 from planner.spec.traits import TraitValue
 
 _TF32 = "tf32"
+PRECISIONS = ("bf16", "fp16", *FULL_PRECISIONS)
 # ``optim`` and ``optim_args`` by the names of optimizers.yaml.
 OPTIMIZERS: dict[str, tuple[str, str | None]] = {
     "adam": ("adamw_torch_fused", None),
@@ -79,9 +80,16 @@ def problems(context: Context) -> Iterator[str]:
     """Yield what no argument can express whatever the layout: precision, optimizer, profile."""
     yield from no_profile(context)
     yield from unnamed_targets(context)
-    yield from wrong_precision(context, ("bf16", "fp16", *FULL_PRECISIONS))
-    if context.traits.optimizer.name not in OPTIMIZERS:
-        yield f"optimizer {context.traits.optimizer.name}: optim has no name for it"
+    yield from asked(context).said(
+        {
+            f"precision {{job.precision}}: allowed are {', '.join(PRECISIONS)}": (
+                f"job.precision not in {PRECISIONS}"
+            ),
+            "optimizer {traits.optimizer.name}: optim has no name for it": (
+                f"traits.optimizer.name not in {tuple(OPTIMIZERS)}"
+            ),
+        }
+    )
 
 
 def mesh_variables(context: Context, strategy: Strategy) -> dict[str, str]:
