@@ -155,7 +155,10 @@ _SHARDED = (
     "states, gradients and weights are",
 )
 _BUCKET = (
-    "zero_stage and whole(traits.overlap.gradient_bucket_elements) or None",
+    (
+        "zero_stage and traits.name == 'deepspeed' "
+        "and whole(traits.overlap.gradient_bucket_elements) or None"
+    ),
     "elements per message, as the plan assumes",
 )
 TABLE: Table = (
