@@ -78,7 +78,6 @@ def plan(
     """``planner plan``: exits with 3 where nothing fits, or keeps the limits."""
     from planner.answers.plan import answered, beside_screen, proved
     from planner.query.resolve import resolve
-    from planner.report import plan_options as report
     from planner.report.document import Planned, Shown
     from planner.search.space.count import count_space
 
@@ -94,6 +93,8 @@ def plan(
         problems.finish()
     if maximize:
         return _maximized(query, maximize, progress, verbose=verbose)
+    if versus or space:
+        from planner.report import plan_options as report  # loads what no other question asks
     if versus:
         sides = compare(query, versus, progress)
         return Shown(
