@@ -159,9 +159,15 @@ def normalised_machine(argument: str) -> str:
     and a node or accelerator alone is one of it.
     """
     text, count, times = argument.strip(), r"([0-9][0-9_,]*)", r"(?:\s*[xX*]\s*|\s+)"
-    nodes_of = r"([0-9]{1,6})\s*(?:[xX*]|nodes?\s+(?:of|with|x))\s*([0-9]{1,4})"
+    number_of_nodes = r"([0-9]{1,6})\s*nodes?\s+(?:(?:of|with|x)\s+)?"
+    nodes_of = rf"(?:([0-9]{{1,6}})\s*[xX*]|{number_of_nodes})\s*([0-9]{{1,4}})"
     if nodes := re.fullmatch(rf"{nodes_of}{times}(\S.*)", text):
-        text = f"{int(nodes[1]) * int(nodes[2])}x{nodes[3]}"
+        text = f"{int(nodes[1] or nodes[2]) * int(nodes[3])}x{nodes[4]}"
+    elif (nodes := re.fullmatch(rf"{number_of_nodes}(\D.*)", text)) and (of := _known(nodes[2])):
+        kind, name = of
+        if kind == "accelerators":
+            name = load_file(AcceleratorFile, kind, name)[1].usual_node or name
+        return f"{nodes[1]}x{name}"
     if tpu := re.fullmatch(r"(?:tpu-?)?(v[2-7](?:[ep]|litepod)?)-([0-9]{1,6})", text.lower()):
         name = tpu[1].replace("litepod", "e")
         # Slices of these are named by their TensorCores, of which a chip has two; others by chips.

@@ -87,8 +87,9 @@ def plan(
     target = problems.read(lambda: _target(emit, out, launcher, force=force))
     alone = {"--versus": versus, "--maximize": maximize, "--space": space}
     asked = [name for name, given in alone.items() if given]
-    if asked and (target or save or len(asked) > 1 or output_format == "csv"):
-        problems.add(asked[0], "stands alone, as table and json: without --emit, --save, csv")
+    beside = target or save or prove or show_all or output_format == "csv"
+    if asked and (beside or len(asked) > 1):
+        problems.add(asked[0], "stands alone: no --all, csv, --emit, --prove or --save beside it")
     if asked and asked[0] != "--space":
         problems.finish()
     if maximize:

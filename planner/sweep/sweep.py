@@ -218,16 +218,10 @@ def check_values(sweep: Sweep, path: Path) -> None:
 
 def _own_problems(query: Query, name: str) -> list[Problem] | None:
     """Problems of a question with one of its options; None where only others have some."""
-    fixed = f"{axes_by_name()[name].name} "
     try:
         resolve(query)
     except InputError as error:
-        own = [
-            each
-            for each in error.problems
-            if each.key.split(" ")[0] == f"--{name}"
-            or (each.key == "--fix" and each.message.startswith(fixed))
-        ]
+        own = [each for each in error.problems if each.key.split(" ")[0] == f"--{name}"]
         return own or None
     return []
 
