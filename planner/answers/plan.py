@@ -79,12 +79,9 @@ def answer(
     line = _line(case, aim, deadline, progress) if in_two or is_missed else None
     points = (line or found).frontier
     first = chosen[0] if chosen and by_time else None
-    # By time with penalties; none where the first one is no slower.
-    fastest = None
-    if first is not None:
-        several = (*found.fastest_of_each, first)
-        faster = min(several, key=lambda plan: plan.estimate.iter_time_s)
-        fastest = faster if faster.estimate.iter_time_s < first.estimate.iter_time_s else None
+    # By time with penalties; the first one where it is no slower.
+    several = (first, *found.fastest_of_each) if first else ()
+    fastest = min(several, key=lambda plan: plan.estimate.iter_time_s, default=None)
     # Of several frameworks' ladders the best plan of every number of GPUs below the first one's.
     ladder: dict[int, Plan] = {}
     for plan in sorted(found.ladder, key=lambda plan: plan.ranked_s):
@@ -101,7 +98,7 @@ def answer(
         frontier=merged(points, ("iteration_s", "gpus")) if points else (),
         headroom_gib=headroom_gib if by_headroom else None,
         ladder=tuple(ladder[num_gpus] for num_gpus in sorted(ladder, reverse=True)),
-        fastest=fastest,
+        fastest=None if fastest is first else fastest,
     )
 
 

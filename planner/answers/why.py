@@ -137,7 +137,7 @@ class Comparison:
                 name=name,
                 asked=first.get(name, 1.0),
                 best=second.get(name, 1.0),
-                reason=PENALTIES[name if name in PENALTIES else "activation_offload"].reason,
+                reason=PENALTIES[name].reason,
             )
             for name in dict.fromkeys((*first, *second))
             if first.get(name) != second.get(name)

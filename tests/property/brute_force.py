@@ -22,7 +22,7 @@ from planner.cost.policies import offers_activation_offload
 from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
 from planner.schedules.closed_form import chunk_layers
-from planner.search.ranking.penalties import evidence_penalty, factor_of, policy_penalty
+from planner.search.ranking.penalties import evidence_penalty, policy_penalty, uneven_penalty
 from planner.search.space.interleaving import fits_chunks
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING, dimension_values
@@ -113,10 +113,17 @@ def is_regular(layers: np.ndarray) -> np.ndarray:
     return np.asarray((number == 0) | ((number == 1) & last) | ((number == 2) & last & first))
 
 
+def is_most(layers: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """More than half of the layers of a full chunk are under the policy of a part."""
+    most = counts.sum(axis=0).max(axis=1, initial=0.0)
+    return np.asarray(2.0 * most * layers.shape[1] > layers.sum(axis=1))
+
+
 @dataclass(frozen=True)
 class Asked:
     said: Said
     uneven: float = 1.0  # Factor of a split that is not regular
+    most: float = 1.0  # Factor of a part that is most of the layers
     longest_s: np.ndarray | None = None
     """Per row: splits that take longer, not weighed, do not count."""
 
@@ -145,6 +152,7 @@ def best_of_rows(
         if len(layers):
             longest_s = None if asked.longest_s is None else asked.longest_s[rows]
             factor = np.where(is_regular(layers), 1.0, asked.uneven)
+            factor = factor * np.where(is_most(layers, counts), asked.most, 1.0)
             best[rows] = best_splits(model.take(rows), layers, counts, factor, longest_s)
     return best
 
@@ -226,13 +234,15 @@ class Brute:
         )
 
 
-def weight_of_policy(context: Context, said: Said, modules: tuple[str, ...] | None) -> float:
+def weight_of_policy(
+    context: Context, said: Said, modules: tuple[str, ...] | None, *, is_most: bool = False
+) -> float:
     """What evidence for a policy makes of the time; stages that decide for themselves are free."""
     how, kinds = said
     if how == "mixed":
         return 1.0
     chosen = modules if kinds == ("selective",) else None
-    return policy_penalty(kinds[0], chosen, context, partial=how == "part")
+    return policy_penalty(kinds[0], chosen, context, partial=how == "part" and not is_most)
 
 
 def force(
@@ -259,10 +269,14 @@ def force(
     by_evidence = replace(context, ranking="evidence")
     penalty = evidence_penalty(by_evidence, strategy)
     for i, said in enumerate(every):
-        uneven = 1.0 if said[0] == "mixed" else factor_of(context, "uneven_stages")
+        is_free = said[0] == "mixed"
+        uneven = 1.0 if is_free else uneven_penalty(context, context.model.num_blocks)
+        least, most = (
+            weight_of_policy(context, said, None, is_most=each) for each in (False, True)
+        )
         if tied_s is not None:
             longest = tied_s / (penalty * weight_of_policy(by_evidence, said, None))
-        asked = Asked(said, uneven, longest)
+        asked = Asked(said, uneven, most / least, longest)
         for j, modules in enumerate(sets):
             if j and "selective" not in said[1]:
                 continue

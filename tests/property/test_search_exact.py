@@ -25,6 +25,7 @@ from brute_force import (
     Said,
     a_few_values,
     force,
+    is_most,
     is_regular,
     part_splits,
     said_of,
@@ -44,7 +45,7 @@ from planner.cost.stage_model import iteration_time_s, price, stage_model
 from planner.search.ranking import candidates, rank, solving
 from planner.search.ranking.exploration import Exploration, explored
 from planner.search.ranking.goals import Goal, Order
-from planner.search.ranking.penalties import TIE_FRACTION, evidence_penalty, factor_of
+from planner.search.ranking.penalties import TIE_FRACTION, evidence_penalty, uneven_penalty
 from planner.search.ranking.pricing import Pricing
 from planner.search.search import SearchResult, search
 from planner.search.space.interleaving import fits_chunks
@@ -136,13 +137,15 @@ def policies_that_say(context: Context, narrowing: Narrowing, strategy: Strategy
 
 def least_weight(context: Context, strategy: Strategy, can: list[Said]) -> float:
     """Factor of a strategy under the policies that it can be said by."""
-    regular = bool(is_regular(np.array([strategy.layers_per_stage], dtype=float))[0])
+    layers = np.array([strategy.layers_per_stage], dtype=float)
+    counts = np.array(strategy.policy_counts, dtype=float)[:, None, :]
+    regular, most = bool(is_regular(layers)[0]), bool(is_most(layers, counts)[0])
     weights = []
     for said in can:
         weight = float(evidence_penalty(context, strategy.columns())[0])
-        weight *= weight_of_policy(context, said, strategy.recompute_modules)
+        weight *= weight_of_policy(context, said, strategy.recompute_modules, is_most=most)
         is_free = regular or said[0] == "mixed"
-        weights.append(weight * (1.0 if is_free else factor_of(context, "uneven_stages")))
+        weights.append(weight * (1.0 if is_free else uneven_penalty(context, int(layers.sum()))))
     return min(weights)
 
 

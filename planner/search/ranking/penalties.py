@@ -25,9 +25,7 @@ from planner.cost.context import Context
 from planner.cost.states import offloads
 from planner.search.space.interleaving import regular_layers
 from planner.spec.strategy import (
-    LAYER_POLICY_NAMES,
     PLACEMENT_NAMES,
-    POLICIES,
     SCHEDULES,
     Strategy,
     StrategyColumns,
@@ -48,9 +46,9 @@ UNPUBLISHED = 1.12
 class Penalty:
     """A mechanism whose gain is hardly known, and what it must gain."""
 
-    factor: float  # On the time, at least 1; per doubling where the mechanism is a degree
-    num_runs: int  # Published runs or pairs it rests on
     reason: str
+    factor: float = UNPUBLISHED  # On the time; per doubling where the mechanism is a degree
+    num_runs: int = 0  # Published runs or pairs it rests on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +73,9 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
             reason="beside the optimizer's: one pair, on which its constants are fitted",
         ),
         "nvme": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="beside what is offloaded: no published training run states its NVMe rates",
         ),
         "activation_offload": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="over PCIe, shared with gradients and data; two of 203 tuned recipes use it",
         ),
         "activation_offload_fast_link": Penalty(
@@ -90,36 +84,37 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
             reason="over NVLink-C2C: published pairs with and without differ by 0 to 5 %",
         ),
         "split_backward": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="zero-bubble and DualPipe schedules: a fork of Megatron or new in torchtitan",
         ),
         "tensor_parallel_across_domains": Penalty(
-            factor=UNPUBLISHED, num_runs=0, reason="tensor parallelism beyond the scale-up domain"
+            reason="tensor parallelism beyond the scale-up domain"
         ),
         "tensor_parallel_beside_zero": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="tensor parallelism beside ZeRO-3, or under frameworks without pipelines",
         ),
+        "tensor_parallel_of_parted_nodes": Penalty(
+            reason="where weights are always sharded, tensor parallelism leaving room in the node: "
+            "all of 20 published runs fill it",
+        ),
         "context_parallel_under_fsdp": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="sequences below 16k split by software without pipelines, or that always shards",
         ),
         "short_context_pieces": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="per halving of a rank's part of a sequence below 4,096 tokens: one of 203 "
             "tuned recipes cuts it finer",
         ),
+        "many_context_ranks": Penalty(
+            reason="per doubling beyond 16, the most in a published run (at 128k and 1M tokens)",
+        ),
+        "deep_pipeline_of_parted_nodes": Penalty(
+            num_runs=12,
+            reason="dense models, tensor parallelism leaving room in the node, per doubling beyond "
+            "16 stages: 12 runs, all of three sweeps; others with more stages fill the node",
+        ),
         "sharded_gradients": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="ZeRO-2 where pipelining is offered: all that shard gradients shard weights",
         ),
         "weights_across_domains": Penalty(
-            factor=UNPUBLISHED,
             num_runs=2,
             reason="ZeRO-3 beyond one scale-up domain where pipelining is offered: two tuned "
             "recipes, with GPUs of 270 GiB or a domain of 72",
@@ -131,23 +126,16 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
             "ZeRO-3 and tensor with pipeline parallelism (arXiv 2104.04473, table 2)",
         ),
         "full_sharding_over_many_ranks": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="where the framework always shards weights, per doubling beyond 512 ranks",
         ),
         "experts_not_spread": Penalty(
-            factor=UNPUBLISHED,
             num_runs=1,
             reason="every expert on every rank, where they can be spread: one of 92 recipes",
         ),
         "many_local_experts": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="per doubling beyond 32 whole experts on a rank, the most in a tuned recipe",
         ),
         "many_expert_ranks": Penalty(
-            factor=UNPUBLISHED,
-            num_runs=0,
             reason="per doubling beyond 64 expert ranks, the most in a published training run",
         ),
     }
@@ -164,16 +152,21 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
             steps=0.5,
             reason="by NVLink-C2C: NVIDIA's choice for 70B and 405B on GB200 and GB300",
         ),
+        "most_activations_offloaded": Simplicity(
+            steps=1.0, reason="more than half of the layers': none of 8 tuned recipes that offload"
+        ),
         "full": Simplicity(steps=1.2, reason="layers recomputed whole: 37 of 195 tuned recipes"),
         "selective": Simplicity(steps=0.4, reason="some activations recomputed: pairs 2.0 % off"),
-        "part_of_the_layers": Simplicity(steps=0.7, reason="some of the layers recomputed whole"),
+        "part_of_the_layers": Simplicity(
+            steps=0.7, reason="up to half of the layers recomputed whole"
+        ),
         "unusual_modules": Simplicity(
             steps=0.15, reason="modules that the framework does not select by itself"
         ),
         "further_module": Simplicity(steps=0.06, reason="per module selected beyond the first"),
         "uneven_stages": Simplicity(
             steps=2.0,
-            reason="a layout of layers written out: 23 of 125 tuned recipes have one",
+            reason="none of 57 tuned recipes, but for 61 layers, a prime number: all of 25",
         ),
         "short_context": Simplicity(
             steps=0.6, reason="context parallelism that sequences below 16k do not need"
@@ -191,7 +184,14 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
             steps=1.0, reason="per doubling beyond 12, the most in 211 tuned recipes"
         ),
         "tensor_parallel_of_mixtures": Simplicity(
-            steps=0.6, reason="beside experts that are spread: 5 of 91 tuned recipes of mixtures"
+            steps=1.2,
+            reason="sequences below 16k, experts spread: 5 of 91 tuned recipes of mixtures",
+        ),
+        "tensor_parallel_of_shards": Simplicity(
+            steps=1.0, reason="where weights are always sharded: 20 of 115 published runs"
+        ),
+        "few_expert_ranks": Simplicity(
+            steps=0.6, reason="per halving below 8 ranks: 5 of 91 tuned recipes of mixtures"
         ),
         "sharded_weights": Simplicity(
             steps=1.0, reason="ZeRO-3 where less is offered: gathers of every layer on every node"
@@ -228,7 +228,7 @@ def factor_of(context: Context, name: str) -> float:
 
 def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
     """``log2(value / beyond)`` where that is positive, else 0."""
-    ratio = np.asarray(value, dtype=np.float64) / beyond
+    ratio = value / np.asarray(beyond, dtype=np.float64)
     return np.asarray(np.log2(np.maximum(ratio, 1.0)))
 
 
@@ -237,40 +237,50 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
 
     Bounds from which on a degree counts are those of tuned recipes and published runs.
     """
-    tokens = columns.micro_batch * (context.job.seq_len / columns.cp)
     domain = context.cluster.domain.num_accelerators
-    support = context.traits.support
-    is_required = "sequence_parallel_beside_tp" in support.limits
-    may_sequence = "sequence_parallel" in support.features and not is_required
-    # Published runs have at least 4,096 tokens of a sequence on one rank of context parallelism.
-    short = _doublings(4096 * columns.cp / context.job.seq_len)
-    is_short = context.job.seq_len < 16384
-    is_fsdp = min(support.zero_stages) >= 2 or "pp" not in support.features
-    # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
-    large = _doublings(tokens, 32768)
-    is_spreading = context.model.moe is not None and "ep" in support.features
-    local = context.model.moe.num_experts / columns.ep if context.model.moe else np.zeros(1)
+    support, seq_len = context.traits.support, context.job.seq_len
+    is_short = seq_len < 16384
+    shards_always = min(support.zero_stages) >= 2
+    is_fsdp = shards_always or "pp" not in support.features
+    is_spreading = "ep" in support.features and context.model.moe is not None
+    num_experts = context.model.moe.num_experts if context.model.moe and is_spreading else 0
+    splits, cuts, deep = columns.tp > 1, columns.cp > 1, _doublings(columns.pp, 16)
+    is_parted = columns.tp < min(domain, context.cluster.node.num_accelerators)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
         ("tensor_parallel_across_domains", columns.tp > domain),
+        ("tensor_parallel_of_shards", splits & shards_always),
+        ("tensor_parallel_of_parted_nodes", splits & is_parted & shards_always),
         ("pipeline_parallel", _doublings(columns.pp)),
-        ("deep_pipeline", _doublings(columns.pp, 16)),
+        ("deep_pipeline", deep),
+        ("deep_pipeline_of_parted_nodes", deep * (is_parted & (num_experts == 0))),
         ("odd_degrees", np.bitwise_and(columns.pp, columns.pp - 1) > 0),
         ("context_parallel", _doublings(columns.cp)),
-        ("short_context", (columns.cp > 1) & is_short),
-        ("context_parallel_under_fsdp", (columns.cp > 1) & is_short & is_fsdp),
-        ("short_context_pieces", np.where(columns.cp > 1, short, 0.0)),
+        ("many_context_ranks", _doublings(columns.cp, 16)),
+        ("short_context", cuts & is_short),
+        ("context_parallel_under_fsdp", cuts & is_short & is_fsdp),
+        # Published runs have at least 4,096 tokens of a sequence on a context-parallel rank.
+        ("short_context_pieces", cuts * _doublings(4096 * columns.cp, seq_len)),
         ("virtual_stages", _doublings(columns.vpp)),
         ("many_virtual_stages", _doublings(columns.vpp, 12)),
-        ("tensor_parallel_of_mixtures", (columns.tp > 1) & (columns.ep > 1)),
+        ("tensor_parallel_of_mixtures", splits & (columns.ep > 1) & is_short),
+        (
+            "few_expert_ranks",
+            _doublings(np.minimum(columns.num_gpus / columns.pp, min(num_experts, 8)), columns.ep),
+        ),
         (
             "no_sequence_parallel",
-            may_sequence & (columns.tp > 1) & (columns.sequence_parallel == 0),
+            splits & (columns.sequence_parallel == 0) & ("sequence_parallel" in support.features),
         ),
-        ("large_micro_batch", np.where(columns.micro_batch > 1, large, 0.0)),
-        ("experts_not_spread", (columns.ep == 1) & is_spreading),
+        # The most tokens of one micro-batch of several sequences on one rank in a tuned recipe.
+        (
+            "large_micro_batch",
+            (columns.micro_batch > 1)
+            * _doublings(columns.micro_batch * seq_len / columns.cp, 32768),
+        ),
+        ("experts_not_spread", (columns.ep == 1) & (num_experts > 0)),
         # The most in a tuned recipe: 256 over ep 8, 32 over ep 1.
-        ("many_local_experts", _doublings(local, 32)),
+        ("many_local_experts", _doublings(num_experts / columns.ep, 32)),
         # The most in a tuned recipe or a published training run.
         ("many_expert_ranks", _doublings(columns.ep, 64)),
     ]
@@ -323,14 +333,10 @@ def state_uses(context: Context, columns: StrategyColumns) -> Uses:
     ]
 
 
-def _product(context: Context, uses: Uses) -> Array:
-    """``Π factor ** times``."""
-    logs = [(np.log(factor_of(context, name)), np.asarray(times)) for name, times in uses]
-    total = np.zeros(np.broadcast_shapes(*(times.shape for _, times in logs)))
-    for own, times in logs:
-        if own:
-            total += own * times
-    return np.exp(total)
+def _product(context: Context, columns: StrategyColumns, uses: Uses) -> Array:
+    """``Π factor ** times``, one per row."""
+    logs = ((log(factor_of(context, name)), times) for name, times in uses)
+    return np.exp(sum((own * times for own, times in logs if own), np.zeros(len(columns))))
 
 
 def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
@@ -338,12 +344,12 @@ def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
 
     So it is a lower bound of the whole for every strategy of a shape.
     """
-    return _product(context, degree_uses(context, columns))
+    return _product(context, columns, degree_uses(context, columns))
 
 
 def sharding_penalty(context: Context, columns: StrategyColumns) -> Array:
     """The part that ZeRO stage and offload alone decide, a further lower bound."""
-    return _product(context, sharding_uses(context, columns))
+    return _product(context, columns, sharding_uses(context, columns))
 
 
 def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
@@ -353,29 +359,33 @@ def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
     SIMPLICITY where the context ranks by it. Excludes what is decided per layer and per stage
     (:func:`policy_penalty`, :func:`split_penalty`).
     """
-    return _product(context, [*degree_uses(context, columns), *state_uses(context, columns)])
+    uses = [*degree_uses(context, columns), *state_uses(context, columns)]
+    return _product(context, columns, uses)
+
+
+def _activation_offload(context: Context) -> str:
+    """Name of the mechanism on the context's hosts."""
+    # From 100 GB/s on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s,
+    # Grace's NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction).
+    is_fast = context.cluster.node.host_link_bytes_per_s >= 100.0 * GB
+    return "activation_offload_fast_link" if is_fast else "activation_offload"
 
 
 def policy_penalty(
     kind: str, modules: Sequence[str] | None, context: Context, *, partial: bool = False
 ) -> float:
-    """Factor of a policy for saved activations, one of LAYER_POLICY_NAMES.
+    """Factor of a policy for saved activations.
 
     ``modules`` are those that selective recomputation repeats; None is the profile's own set.
-    ``partial``: only some of the layers are recomputed.
+    ``partial``: at most half of the layers are recomputed whole or offloaded.
     """
-    if kind not in LAYER_POLICY_NAMES:
-        raise ValueError(f"unknown policy {kind!r}; allowed are {', '.join(LAYER_POLICY_NAMES)}")
     if kind == "none":
         return 1.0
     if kind == "full":
         return factor_of(context, "part_of_the_layers" if partial else "full")
     if kind == "offloaded":
-        # From 100 GB/s on a host link is part of the machine, not a bus: PCIe 5 reaches 52 GB/s,
-        # Grace's NVLink-C2C 180 to 359 (hwdb, host_link_gb_per_s_per_direction).
-        is_fast = context.cluster.node.host_link_bytes_per_s >= 100.0 * GB
-        name = "activation_offload_fast_link" if is_fast else "activation_offload"
-        return factor_of(context, name)
+        most = 1.0 if partial else factor_of(context, "most_activations_offloaded")
+        return factor_of(context, _activation_offload(context)) * most
     selected = context.traits.recompute.selected
     chosen = selected if modules is None else tuple(modules)
     factor = factor_of(context, "selective")
@@ -388,17 +398,22 @@ def split_penalty(context: Context, layers_per_stage: Sequence[int], vpp: int = 
     """Factor of a split of the layers: more than 1 where it is not the regular one."""
     layers = tuple(layers_per_stage)
     is_regular = layers == regular_layers(sum(layers), len(layers), vpp)
-    return 1.0 if is_regular else factor_of(context, "uneven_stages")
+    return 1.0 if is_regular else uneven_penalty(context, sum(layers))
+
+
+def uneven_penalty(context: Context, num_layers: int) -> float:
+    """Factor of stages that differ: 1 for a prime number of layers, which has no even split."""
+    is_prime = all(num_layers % pp for pp in range(2, num_layers))
+    return 1.0 if is_prime else factor_of(context, "uneven_stages")
 
 
 def penalties_of(context: Context, strategy: Strategy) -> dict[str, float]:
-    """The penalty of everything one plan uses, by name; what tells policies apart as ``policy``."""
+    """The penalty of everything one plan uses, by name."""
     context = replace(context, ranking="evidence")
     columns = strategy.columns()
     uses = [*degree_uses(context, columns), *state_uses(context, columns)]
     found = {name: factor_of(context, name) ** float(np.asarray(times)[0]) for name, times in uses}
-    for kind, counts in zip(POLICIES, strategy.policy_counts, strict=True):
-        if any(counts):
-            partial = counts != strategy.layers_per_stage
-            found[kind] = policy_penalty(kind, strategy.recompute_modules, context, partial=partial)
+    if strategy.layers_under["offloaded"]:
+        name = _activation_offload(context)
+        found[name] = factor_of(context, name)
     return {name: factor for name, factor in found.items() if factor > 1.0}

@@ -13,7 +13,7 @@ from planner.cost.policies import with_selective
 from planner.cost.stage import StageModel
 from planner.cost.stage_model import stage_model
 from planner.cost.stage_parts import stage_parameters
-from planner.search.ranking.penalties import evidence_penalty, factor_of, policy_penalty
+from planner.search.ranking.penalties import evidence_penalty, policy_penalty, uneven_penalty
 from planner.search.space.policies import Policy, of_kinds, part_numbers, with_part
 from planner.search.stages.solver import PolicyVariant, non_dominated
 from planner.spec.strategy import StrategyColumns
@@ -94,8 +94,8 @@ class Pricing:
 
     def variant_weight(self, variant: PolicyVariant) -> float:
         """Return a variant's factor on time over the least of its policy."""
-        policy = variant.policy
-        if variant.modules is None or policy.is_mixed or self.context.ranking == "time":
+        policy, is_open = variant.policy, variant.modules is None and not variant.is_most
+        if is_open or policy.is_mixed or self.context.ranking == "time":
             return 1.0
         if variant not in self._known:
             own = policy_penalty(policy.kinds[-1], variant.modules, self.context)
@@ -108,7 +108,8 @@ class Pricing:
 
     def most_weight(self, policy: Policy) -> float:
         """Return the largest further factor on the time of a variant and split."""
-        extra = self.variant_weights(self.variants_of(policy))
+        most = PolicyVariant(policy=policy, is_most=policy.part is not None)
+        extra = self.variant_weights([most, *self.variants_of(policy)])
         return self.uneven_weight(policy) * float(extra.max())
 
     def uneven_weight(self, policy: Policy, *, is_open: bool = False) -> float:
@@ -117,7 +118,7 @@ class Pricing:
         1 where the policy is open still, or is decided stage by stage.
         """
         alike = policy.is_mixed or (is_open and policy.part is not None)
-        return 1.0 if alike else factor_of(self.context, "uneven_stages")
+        return 1.0 if alike else uneven_penalty(self.context, self.context.model.num_blocks)
 
     def price(self, model: StageModel, policy: Policy, weight: Array) -> Priced:
         """Stage models under the sets of modules and the kinds of layers of a policy."""
@@ -146,9 +147,15 @@ class Pricing:
         every = self.variants_of(policy)
         if policy.part:
             places, number = part_numbers(model)
-            numbers, chosen = np.unique(number, return_inverse=True)
-            every = [PolicyVariant(policy=policy, number=n) for n in numbers.tolist()]
-            return with_part(model.take(places), policy.part, number), places, every, chosen
+            chunks = (model.strategy.pp * model.strategy.vpp)[places]
+            is_most = 2.0 * number * chunks > model.num_layers
+            pairs, chosen = np.unique([number, is_most], axis=1, return_inverse=True)
+            every = [
+                PolicyVariant(policy=policy, number=number, is_most=bool(most))
+                for number, most in pairs.T.tolist()
+            ]
+            model = with_part(model.take(places), policy.part, number)
+            return model, places, every, chosen.ravel()
         if not (module_sets := self.module_sets(policy)):
             places = np.arange(len(model))
             return of_kinds(model, policy.kinds), places, every, 0 * places

@@ -119,6 +119,7 @@ class PolicyVariant:
     """Modules that selective layers recompute; None: those that the traits select."""
     number: float = 0.0
     """Number of every chunk's layers under the policy, where it takes a part of them."""
+    is_most: bool = False  # more than half of them
 
     @property
     def is_complete(self) -> bool:
