@@ -21,12 +21,7 @@ from planner.query.resolve import resolve
 
 FILE: Any = load_yaml(Path(__file__).parent / "first_answers.yaml")
 FEWEST_QUESTIONS = 64
-LEAST_ACCEPTED_FRACTION = 0.8  # 0.9 is aimed at; most others are mixtures and tp 2 for tp 4
-# Absurd, and known: the modelled gain is beyond the penalty.
-KNOWN = (
-    "kimi-k2 256xhgx-h800",  # tp 2, where the published run has none
-    "opt-175b 124xazure-nd-a100-v4",  # weights over 992 ranks
-)
+LEAST_ACCEPTED_FRACTION = 0.9
 MOST_OF_A_PART = 0.5  # of layers recomputed whole
 COHERENT_BYTES_PER_S = 100e9  # of a link to the host; PCIe 5.0 x16 has 63
 NAMED = ("tp", "pp", "cp", "ep", "dp", "vpp", "schedule", "zero_stage", "micro_batch")
@@ -150,8 +145,7 @@ def test_most_first_answers_are_those_of_experts(answers: list[First]) -> None:
 
 
 def test_no_first_answer_is_absurd(answers: list[First]) -> None:
-    absurd = [(one.asked["question"], one.never) for one in answers if one.never]
-    assert not [each for each in absurd if not each[0].startswith(KNOWN)]
+    assert not [(one.asked["question"], one.never) for one in answers if one.never]
 
 
 def test_every_question_has_its_source() -> None:
