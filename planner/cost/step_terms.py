@@ -56,17 +56,20 @@ def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned
     """:func:`overlap.gradient_pass_s` per parameter; from stage 2 on a rank holds what it owns.
 
     Buckets of whole replicas are filled from gradients, divided and copied back, ``4 b``:
-    torch/csrc/distributed/c10d/reducer.cpp. A loop without a gradient norm waits for no stage.
+    torch/csrc/distributed/c10d/reducer.cpp; those of InternEvo, which broadcasts weights, flattened
+    and copied back, ``4 g``: unflatten_and_copy in internlm/solver/optimizer (recalled).
+    A loop without a gradient norm waits for no stage.
     """
     traits = context.traits
     sharded = (strategy.zero_stage >= 2) & ~unsharded_until_step(strategy, traits.states)
     clips = traits.overlap.optimizer_waits_for_all_stages
     held_bytes, owned_bytes = gradient_pass_bytes(traits.states, clips=clips)
     buckets = (strategy.zero_stage == 0) & (strategy.dp > 1)
+    flattened = traits.states.gradient_bytes * traits.states.broadcasts_weights
     return gradient_pass_s(
         np.where(sharded, owned, 1.0),
         owned,
-        held_bytes + 4.0 * traits.states.replica_bucket_bytes * buckets,
+        held_bytes + 4.0 * (traits.states.replica_bucket_bytes * buckets + flattened),
         owned_bytes,
         context.cluster.accelerator,
     )
