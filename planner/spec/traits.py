@@ -269,6 +269,7 @@ class OffloadTraits:
 class SupportTraits:
     """Features that the framework can run at all."""
 
+    # Axes, states and passes that it offers.
     features: tuple[
         Literal[
             "tp",
@@ -284,7 +285,8 @@ class SupportTraits:
         ],
         ...,
     ]
-    limits: tuple[  # what of them it refuses
+    # What of them it refuses.
+    limits: tuple[
         Literal[
             "sequence_parallel_beside_tp",  # tp without it
             "sequence_parallel_beside_experts",  # tp of mixtures without it

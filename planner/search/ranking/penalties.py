@@ -92,7 +92,7 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
         "tensor_parallel_beside_zero": Penalty(
             reason="tensor parallelism beside ZeRO-3, or under frameworks without pipelines",
         ),
-        "tensor_parallel_of_parted_nodes": Penalty(
+        "small_tensor_parallel_under_fsdp": Penalty(
             reason="where weights are always sharded, tensor parallelism leaving room in the node: "
             "all of 20 published runs fill it",
         ),
@@ -106,7 +106,7 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
         "many_context_ranks": Penalty(
             reason="per doubling beyond 16, the most in a published run (at 128k and 1M tokens)",
         ),
-        "deep_pipeline_of_parted_nodes": Penalty(
+        "deep_pipeline_with_small_tensor_parallel": Penalty(
             num_runs=12,
             reason="dense models, tensor parallelism leaving room in the node, per doubling beyond "
             "16 stages: 12 runs, all of three sweeps; others with more stages fill the node",
@@ -187,7 +187,7 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
             steps=1.2,
             reason="sequences below 16k, experts spread: 5 of 91 tuned recipes of mixtures",
         ),
-        "tensor_parallel_of_shards": Simplicity(
+        "tensor_parallel_under_fsdp": Simplicity(
             steps=1.0, reason="where weights are always sharded: 20 of 115 published runs"
         ),
         "few_expert_ranks": Simplicity(
@@ -245,15 +245,15 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     is_spreading = "ep" in support.features and context.model.moe is not None
     num_experts = context.model.moe.num_experts if context.model.moe and is_spreading else 0
     splits, cuts, deep = columns.tp > 1, columns.cp > 1, _doublings(columns.pp, 16)
-    is_parted = columns.tp < min(domain, context.cluster.node.num_accelerators)
+    is_small = columns.tp < min(domain, context.cluster.node.num_accelerators)
     return [
         ("tensor_parallel", _doublings(columns.tp)),
         ("tensor_parallel_across_domains", columns.tp > domain),
-        ("tensor_parallel_of_shards", splits & shards_always),
-        ("tensor_parallel_of_parted_nodes", splits & is_parted & shards_always),
+        ("tensor_parallel_under_fsdp", splits & shards_always),
+        ("small_tensor_parallel_under_fsdp", splits & is_small & shards_always),
         ("pipeline_parallel", _doublings(columns.pp)),
         ("deep_pipeline", deep),
-        ("deep_pipeline_of_parted_nodes", deep * (is_parted & (num_experts == 0))),
+        ("deep_pipeline_with_small_tensor_parallel", deep * (is_small & (num_experts == 0))),
         ("odd_degrees", np.bitwise_and(columns.pp, columns.pp - 1) > 0),
         ("context_parallel", _doublings(columns.cp)),
         ("many_context_ranks", _doublings(columns.cp, 16)),

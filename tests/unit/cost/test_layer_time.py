@@ -122,7 +122,7 @@ def test_cuda_graphs_lower_the_floor_that_launches_put_under_a_mixture(
     mixture: Context, graphs: float
 ) -> None:
     ahead = with_traits(mixture, kernels={"host_waits": ()})
-    bare, held_up = passes_of(ahead), passes_of(ahead, launch_s=1.0, graphs=graphs)
+    bare, held_up = (passes_of(ahead, launch_s=each, graphs=graphs) for each in (0.0, 1.0))
     floors = [(held_up.forward, bare.forward, 1.0), (held_up.backward, bare.backward, 2.0)]
     for items, kernels, launch_s in floors:
         floor = np.maximum(launch_s * (1.0 - graphs), exposed_s(kernels))

@@ -152,13 +152,13 @@ USES: tuple[tuple[dict[str, Any], dict[str, object], dict[str, int]], ...] = (
             "pipeline_parallel": 5,
             "tensor_parallel": 2,
             "deep_pipeline": 1,
-            "deep_pipeline_of_parted_nodes": 1,
+            "deep_pipeline_with_small_tensor_parallel": 1,
         },
     ),
     (
         TITAN,
         {"tp": 8, "sequence_parallel": True, **SHARDED},
-        {"tensor_parallel": 3, "tensor_parallel_of_shards": 1},
+        {"tensor_parallel": 3, "tensor_parallel_under_fsdp": 1},
     ),
 )
 
@@ -180,7 +180,7 @@ def test_nobody_cuts_short_sequences_or_weights_under_frameworks_that_shard_them
     beside = {"tensor_parallel_beside_zero": UNPUBLISHED}
     assert penalties_of(deepspeed, replace(PLAIN, tp=2, dp=8)) == pytest.approx(beside)
     half = penalties_of(titan, replace(PLAIN, tp=2, dp=8, zero_stage=3))
-    assert half == pytest.approx({"tensor_parallel_of_parted_nodes": UNPUBLISHED})
+    assert half == pytest.approx({"small_tensor_parallel_under_fsdp": UNPUBLISHED})
     assert penalties_of(titan, replace(PLAIN, tp=8, dp=2, zero_stage=3)) == {}
 
 
