@@ -279,7 +279,7 @@ def gather_pool_bytes(parts: StageParameters) -> Array:
     pool = weight_bytes(context) * (parts.gathered + largest)
     whole = is_whole * parts.params * context.model.num_blocks / strategy.pp
     pool = pool + whole * states.gradient_bytes / parts.num_shards
-    return np.where(gathers & states.is_fsdp, pool, 0.0)
+    return np.where(gathers & states.gathers_into_pools, pool, 0.0)
 
 
 @item("memory.dead_blocks", inputs=("traits.kernels.saved.name",))
@@ -354,7 +354,8 @@ def transient_layer_bytes(parts: StageParameters) -> Array:
     held = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
     head = np.minimum(parts.first_params, parts.costs.at(parts.costs.vocab_params))
     waits = _gathers(parts) & _joins_ends(parts)
-    held = held + np.where(waits, _root_params(parts) + head, 0.0)
+    # What is frozen waits for no gradient.
+    held = held + np.where(waits, parts.first_params + parts.last_params + head, 0.0)
     return unit_buffer_bytes(parts) + weight_bytes(parts.context) * held
 
 

@@ -109,7 +109,7 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
         per="stage",
         of=buffers.gather_pool_bytes,
         lifetime=RESERVED,
-        when=attrgetter("states.is_fsdp"),
+        when=attrgetter("states.gathers_into_pools"),
     ),
     MemoryTerm(
         name="dead_blocks",

@@ -80,15 +80,15 @@ class FrozenShares(Rowed):
 def frozen_shares(
     strategy: StrategyColumns, traits: StateTraits, num_shards: Array
 ) -> FrozenShares:
-    """Share of frozen weights on one rank: whole below stage 3, ``1/N`` there.
+    """Share of frozen weights on one rank: whole below stage 3, ``w/N`` there.
 
-    FSDP keeps the shard beside the gathered weights at stage 2.
+    w is the ``frozen_shard_width``. FSDP keeps the shard beside the gathered weights at stage 2.
     Offloaded parameters take the shard to the host. Source:
     arXiv 1910.02054, section 5; torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Excludes scales
     of 4-bit weights, which stay whole.
     """
     stage, away = strategy.zero_stage, offloads(strategy, "parameters")
-    share = 1.0 / num_shards
+    share = traits.frozen_shard_width / num_shards
     shard = np.where(stage >= 3, share, 0.0)
     beside = np.where((stage == 2) & traits.is_fsdp, share, 0.0)
     gathered = np.where(stage < 3, 1.0, 0.0)

@@ -65,6 +65,7 @@ class StateTraits:
     # matrix cannot be on two stages; there are as many micro-batches as stages without chunks.
     pipeline_engine: Literal["megatron", "deepspeed", "torch"]
     largest_gradient_copy_bytes: float  # copied in fp32 before it is reduced, and kept
+    frozen_shard_width: float  # over that of the gathered weights: 2 where shards are fp32
 
     @property
     def keeps_ends_gathered(self) -> bool:
@@ -75,6 +76,11 @@ class StateTraits:
     def is_fsdp(self) -> bool:
         """Units are gathered into buffers of their own, beside their shards."""
         return self.sharded_by in ("fsdp1", "fsdp2")
+
+    @property
+    def gathers_into_pools(self) -> bool:
+        """Nothing else uses these buffers. XLA gathers ahead as well: batches chosen to fill do."""
+        return self.is_fsdp or self.sharded_by == "xla"
 
     @property
     def cuts_weights(self) -> bool:
