@@ -125,12 +125,10 @@ RANGES = {
 }
 
 
+FEATURES = {"features": ["tp", "pp", "vpp", "cp", "ep", "sequence_parallel", "expert_capacity"]}
 BESIDE: dict[str, dict[str, dict[str, object]]] = {
-    "expert_capacity_factor": {"support": {"features": ["expert_capacity"]}},
-    "pads_to_capacity": {
-        "support": {"features": ["expert_capacity"]},
-        "kernels": {"expert_capacity_factor": 1.25},
-    },
+    "expert_capacity_factor": {"support": {**FEATURES}},
+    "pads_to_capacity": {"support": {**FEATURES}, "kernels": {"expert_capacity_factor": 1.25}},
 }
 """What must be set beside a trait for it to be taken."""
 
