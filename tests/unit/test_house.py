@@ -20,11 +20,11 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 27_240,
-    "lines": 61_660,
+    "statements": 26_760,
+    "lines": 61_380,
     "files": 278,
     "names per 1,000 lines": 62.7,
-    "tokens per line of code": 8.63,
+    "tokens per line of code": 8.58,
     "commands": 14,
     "modules of check": 128,
     "lines of tests": 40_700,
