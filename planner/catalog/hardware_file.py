@@ -20,7 +20,7 @@ from planner.catalog.figures import (
     WholeFigures,
 )
 from planner.documents.tree import load_own
-from planner.expr import Names, part_of
+from planner.expr import Functions, Names, part_of
 from planner.spec.cluster import (
     AttentionEfficiency,
     Collective,
@@ -36,6 +36,7 @@ Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 
 # Rules between the keys of a kind of file, by the name of its schema and the key.
 _RULES = load_own(__package__, "hardware_rules.yaml")
+_FUNCTIONS: Functions = {"len": len, "list": list, "prod": prod, "starts": str.startswith}
 
 
 class HardwareFile(Strict):
@@ -47,7 +48,7 @@ class HardwareFile(Strict):
 
     def broken(self) -> Iterator[tuple[str, str]]:
         """Yield the rules of ``hardware_rules.yaml`` that are broken: a key, and what is wrong."""
-        names = Names(partial(part_of, self), {"len": len, "list": list, "prod": prod})
+        names = Names(partial(part_of, self), _FUNCTIONS)
         for key, conditions in _RULES.get(type(self).__name__, {}).items():
             yield from ((key, text) for text in names.said(conditions))
 
@@ -193,6 +194,12 @@ class ScaleUpSection(Strict):
     efficiency_fraction: Figure | None = None
     peer_to_peer: Flag | None = None
     reduces_in_network: Flag | None = None
+
+    @property
+    def num_dims(self) -> int:
+        """Dimensions of a torus or mesh; 0 of any other topology."""
+        number = self.topology.rpartition("_")[2]
+        return int(number[0]) if number in ("2d", "3d") else 0
 
 
 class PriceSection(Strict):

@@ -219,10 +219,15 @@ def _joins_ends(parts: StageParameters) -> Mask:
     return np.asarray(joined & (parts.strategy.pp == 1) & (not states.keeps_ends_gathered))
 
 
+def _trained_root_params(parts: StageParameters) -> Array:
+    """Parameters that the head's unit trains: the embedding's too, where they are one or tied."""
+    return parts.last_params + np.where(_joins_ends(parts), parts.first_params, 0.0)
+
+
 def _root_params(parts: StageParameters) -> Array:
-    """Parameters gathered with the head: the embedding too, where they are one unit or tied."""
-    first = parts.first_params + parts.first_frozen_elements
-    return parts.last_params + parts.last_frozen_elements + np.where(_joins_ends(parts), first, 0.0)
+    """Parameters gathered with the head, frozen ones too."""
+    first = np.where(_joins_ends(parts), parts.first_frozen_elements, 0.0)
+    return _trained_root_params(parts) + parts.last_frozen_elements + first
 
 
 def gathered_head_bytes(parts: StageParameters) -> Array:
@@ -294,8 +299,7 @@ def dead_block_bytes(parts: StageParameters) -> Array:
     costs, context = parts.costs, parts.context
     working_set = costs.at(costs.freed_bytes)
     weights = np.where(_gathers(parts), weight_bytes(context) * parts.gathered, 0.0)
-    root = parts.last_params + np.where(_joins_ends(parts), parts.first_params, 0.0)
-    reduced = context.traits.states.gradient_reduce_bytes * root
+    reduced = context.traits.states.gradient_reduce_bytes * _trained_root_params(parts)
     fits = reduced <= costs.at(costs.largest_logits_bytes)
     kept = np.where(fits | ~_gathers(parts), 0.0, reduced)
     leaves_blocks = bool(context.traits.kernels.saved.entries("freed"))
@@ -354,8 +358,7 @@ def transient_layer_bytes(parts: StageParameters) -> Array:
     held = np.where(made, parts.costs.at(parts.costs.largest_weight_params), 0.0)
     head = np.minimum(parts.first_params, parts.costs.at(parts.costs.vocab_params))
     waits = _gathers(parts) & _joins_ends(parts)
-    # What is frozen waits for no gradient.
-    held = held + np.where(waits, parts.first_params + parts.last_params + head, 0.0)
+    held = held + np.where(waits, _trained_root_params(parts) + head, 0.0)
     return unit_buffer_bytes(parts) + weight_bytes(parts.context) * held
 
 

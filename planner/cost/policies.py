@@ -141,8 +141,7 @@ def with_selective(policies: PolicyCosts, selective: SelectiveCosts) -> PolicyCo
 def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Mask:
     """Return True per row if activations can be offloaded: offered, host memory known, no stages.
 
-    Source: --cpu-offloading is refused with pipelining, megatron/core/transformer/
-    transformer_config.py.
+    Source: --cpu-offloading is refused with pipelining, Megatron-Core's transformer_config.py.
     """
     offered = "offloaded" in context.traits.support.policies
     return np.asarray((strategy.pp == 1) & offered & bool(context.cluster.node.host_memory_bytes))

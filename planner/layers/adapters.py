@@ -297,11 +297,11 @@ def _targets_problem(
     inside = f"{model.name}: {{}}; allowed are attention{', experts' if family in known else ''}"
     outside = f"{{}}; allowed are targets without {', '.join(WHOLE)}"
     is_beyond = has_stacks and targets.difference(TARGET_GROUPS["attention"], WHOLE)
-    is_small = model.gated_mlp and len(targets.intersection(PAIR)) == 1
+    is_parted = model.gated_mlp and len(targets.intersection(PAIR)) == 1
     refused = {
         inside.format("adapters of experts of its family are not modelled"): is_beyond
         and family not in known,
-        inside.format("gate and up projection of experts are one tensor"): is_beyond and is_small,
+        inside.format("gate and up projection of experts are one tensor"): is_beyond and is_parted,
         inside.format("PEFT has no dropout beside stacked weights"): kernels.adapter_dropout
         and any(each.is_merged for each in adapters),
         outside.format("embedding and head stay frozen under Megatron-Bridge"): ends

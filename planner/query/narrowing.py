@@ -106,10 +106,10 @@ def with_values(
     contexts: Sequence[Context], narrowing: Narrowing, problems: Problems
 ) -> tuple[Context, ...]:
     """Return the contexts that offer the values fixed, the others noted; InputError where none."""
-    found = [unsupported_value(context, narrowing) for context in contexts]
-    whys = dict(zip(map(id, contexts), found, strict=True))
-    option, _, given = next((each[0] for each in found if each), "").partition(" ")
-    kept = able(contexts, lambda each: (whys[id(each)] or ("", ""))[1], option, given, problems)
+    found = {each.traits.name: unsupported_value(each, narrowing) for each in contexts}
+    lacking = {name: why for name, (_, why) in found.items()}
+    option, _, given = next((text for text, _ in found.values() if text), "").partition(" ")
+    kept = able(contexts, lacking, option, given, problems)
     problems.finish()
     return kept
 

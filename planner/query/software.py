@@ -1,9 +1,9 @@
 """The software of a question: frameworks, their profile and traits, what they train and how."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from planner.cost.context import Context
 from planner.errors import InputError, unknown
@@ -62,22 +62,20 @@ def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> s
 
 def able(
     chosen: Sequence[Chosen],
-    why_not: Callable[[Chosen], str],
+    reasons: Mapping[str, str],
     option: str,
     given: object,
     problems: Problems,
 ) -> tuple[Chosen, ...]:
     """Those that can do what an option asks for; the others are noted, where none can refused.
 
-    ``chosen`` are frameworks: their names, traits, or contexts.
+    ``reasons`` by the frameworks' names, in the order of ``chosen``: why one cannot, else empty.
     """
-    reasons = [why_not(each) for each in chosen]
-    kept = tuple(each for each, why in zip(chosen, reasons, strict=True) if not why)
-    left: list[Any] = [each for each, why in zip(chosen, reasons, strict=True) if why]
+    kept = tuple(each for each, why in zip(chosen, reasons.values(), strict=True) if not why)
+    left = ", ".join(name for name, why in reasons.items() if why)
     if kept and left:
-        names = ", ".join(getattr(getattr(each, "traits", each), "name", each) for each in left)
-        problems.note(NoteKind.given, f"left out for {option} {given}: {names}", option)
-    for why in () if kept else reasons:
+        problems.note(NoteKind.given, f"left out for {option} {given}: {left}", option)
+    for why in () if kept else reasons.values():
         problems.add(option, why)
     return kept
 
@@ -160,23 +158,23 @@ def read_frameworks(
             "--framework", unknown("framework", name, known, SEVERAL.get(name.lower(), ""))
         )
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
-    has_profile = partial(profile_problem, profile=profile)
-    names = able(named, has_profile, "--profile", profile, problems)
+    lacking = {each: profile_problem(each, profile) for each in named}
+    names = able(named, lacking, "--profile", profile, problems)
     optimizer = meant("--optimizer", query.get("optimizer"), optimizer_names(), problems)
     settings = problems.read(partial(read_settings, query.get("settings"))) or ()
     settings = tuple({**dict(stack.facts if stack else ()), **dict(settings)}.items())
     loaded = [load_traits(each, profile, settings) for each in names]
-    lacks = partial(_refused, partial(with_optimizer, name=optimizer))
+    lacking = {each.name: _refused(with_optimizer, each, optimizer) for each in loaded}
     return tuple(
         _with_options(with_optimizer(each, optimizer), query, problems)
-        for each in able(loaded, lacks, "--optimizer", optimizer, problems)
+        for each in able(loaded, lacking, "--optimizer", optimizer, problems)
     )
 
 
-def _refused(change: Callable[[FrameworkTraits], object], traits: FrameworkTraits) -> str:
+def _refused(change: Callable[..., object], traits: FrameworkTraits, value: object) -> str:
     """Why traits cannot be changed so; empty where they can."""
     try:
-        change(traits)
+        change(traits, value)
     except InputError as error:
         return error.problems[0].message
     return ""
@@ -205,13 +203,14 @@ def training_in(
     precision: Precision, chosen: Sequence[FrameworkTraits], problems: Problems
 ) -> tuple[FrameworkTraits, ...]:
     """Return the frameworks that train in the precision."""
-
-    def why_not(traits: FrameworkTraits) -> str:
-        known = traits.support.precisions
-        allowed = f"{traits.name} ({traits.profile}) trains in {', '.join(known)}"
-        return "" if precision in known else f"{allowed}; given {precision}"
-
-    return able(chosen, why_not, "--precision", precision, problems)
+    lacking = {
+        each.name: ""
+        if precision in each.support.precisions
+        else f"{each.name} ({each.profile}) trains in {', '.join(each.support.precisions)}; "
+        f"given {precision}"
+        for each in chosen
+    }
+    return able(chosen, lacking, "--precision", precision, problems)
 
 
 def read_training(query: Query, problems: Problems) -> Training:
@@ -255,8 +254,8 @@ def training_so(
         return tuple(chosen)
     if model is not None and not model.mixer:
         training = training.without_mixers
-    change = partial(with_training, training=training)
-    kept = able(chosen, partial(_refused, change), "--train", training.mode, problems)
+    lacking = {each.name: _refused(with_training, each, training) for each in chosen}
+    kept = able(chosen, lacking, "--train", training.mode, problems)
     if training.targets == TARGETS and any(traits.kernels.joins_adapters for traits in kept):
         problems.note(
             NoteKind.default,
@@ -276,7 +275,7 @@ def training_so(
             refused[training_problem(model, training, traits.kernels)] = None
     for option, message in filter(all, refused):
         problems.add(option, message)
-    return tuple(map(change, kept))
+    return tuple(with_training(each, training) for each in kept)
 
 
 def mtp_layers_in(
@@ -303,12 +302,14 @@ def mtp_layers_in(
         text = f"{given} given; a {model.architecture} with position {model.position} has none: 0"
         problems.add("--mtp-layers", text)
     elif given:
-        reason = f"{given} given; {{0.name}} ({{0.profile}}) is planned without them: allowed is 0"
-
-        def why_not(traits: FrameworkTraits) -> str:
-            return "" if "mtp" in traits.support.features else reason.format(traits)
-
-        return able(chosen, why_not, "--mtp-layers", given, problems)
+        without = "is planned without them: allowed is 0"
+        lacking = {
+            each.name: ""
+            if "mtp" in each.support.features
+            else f"{given} given; {each.name} ({each.profile}) {without}"
+            for each in chosen
+        }
+        return able(chosen, lacking, "--mtp-layers", given, problems)
     return tuple(chosen)
 
 

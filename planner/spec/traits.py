@@ -74,12 +74,12 @@ class StateTraits:
 
     @property
     def is_fsdp(self) -> bool:
-        """Units are gathered into buffers of their own, beside their shards."""
+        """Both versions of PyTorch's: units are gathered beside their shards."""
         return self.sharded_by in ("fsdp1", "fsdp2")
 
     @property
     def gathers_into_pools(self) -> bool:
-        """Nothing else uses these buffers. XLA gathers ahead as well: batches chosen to fill do."""
+        """Nothing else uses the buffers of gathered weights: FSDP's streams, XLA's scheduler."""
         return self.is_fsdp or self.sharded_by == "xla"
 
     @property

@@ -240,10 +240,9 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     domain = context.cluster.domain.num_accelerators
     support, seq_len = context.traits.support, context.job.seq_len
     is_short = seq_len < 16384
-    shards_always = min(support.zero_stages) >= 2
+    shards_always, moe = min(support.zero_stages) >= 2, context.model.moe
     is_fsdp = shards_always or "pp" not in support.features
-    is_spreading = "ep" in support.features and context.model.moe is not None
-    num_experts = context.model.moe.num_experts if context.model.moe and is_spreading else 0
+    num_experts = moe.num_experts if moe and "ep" in support.features else 0
     splits, cuts, deep = columns.tp > 1, columns.cp > 1, _doublings(columns.pp, 16)
     is_small = columns.tp < min(domain, context.cluster.node.num_accelerators)
     return [

@@ -80,9 +80,8 @@ class Solving:
     ) -> Array:
         """Bounds of the given models of ``rows``; the best splits come upon are kept.
 
-        Each is under the chosen one of the variants.
-
-        A row whose policy still has a number of layers to choose has a bound only.
+        Each is under the chosen one of the variants. A row whose policy still has a number of
+        layers to choose has a bound only.
         """
         known = self.candidates
         lower = np.zeros(len(rows))

@@ -111,8 +111,8 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     )
 
 
-def unsupported_value(context: Context, narrowing: Narrowing) -> tuple[str, str] | None:
-    """The first option whose fixed values a framework does not offer, and why; None if none is.
+def unsupported_value(context: Context, narrowing: Narrowing) -> tuple[str, str]:
+    """The first option whose fixed values a framework does not offer, and why; else empty words.
 
     A rule about what is offered is asked for all values that its dimensions can take.
     """
@@ -136,4 +136,4 @@ def unsupported_value(context: Context, narrowing: Narrowing) -> tuple[str, str]
             given = f"{context.traits.name} does not offer {name} {' or '.join(shown)}"
             allowed = f": {rule.allowance(context)}" if rule.allowed else f". {rule.message}"
             return f"--fix {name}={'|'.join(shown)}", given + allowed
-    return None
+    return "", ""

@@ -1,7 +1,6 @@
 """Conditions over columns of strategies, from text, and the names that a user may say in them.
 
-Arithmetic is on whole numbers up to 2**53. A comparison that divides by zero or grows beyond is
-neither true nor false; only what is true holds.
+They are computed by :mod:`planner.expr`; only what is true holds.
 """
 
 import ast

@@ -144,14 +144,7 @@ def stated_rule(name: str, row: Mapping[str, Any]) -> Rule:
 
     how = {key: row[key] for key in ("only_prunes", "offered_by") if key in row}
     message = row["message"].strip()
-    return Rule(
-        name=name,
-        needs=needs,
-        message=message,
-        check=check,
-        allowed=allowed,
-        **how,
-    )
+    return Rule(name=name, needs=needs, message=message, check=check, allowed=allowed, **how)
 
 
 def filled(template: str, context: Context, row: Row) -> str:
