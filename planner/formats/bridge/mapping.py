@@ -296,9 +296,11 @@ BESIDE = (
 )
 
 
-def narrows(context: Context) -> Mapping[str, bool]:
-    """Traits that models of layers of one part lack: models/hybrid/hybrid_provider.py."""
-    return {"vpp": False} if PARTS.intersection(context.model.layer_pattern) else {}
+def narrows(context: Context) -> Mapping[str, tuple[str, ...]]:
+    """Features without those that layers of one part lack: models/hybrid/hybrid_provider.py."""
+    if not PARTS.intersection(context.model.layer_pattern):
+        return {}
+    return {"features": tuple(name for name in context.traits.support.features if name != "vpp")}
 
 
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:

@@ -19,7 +19,7 @@ and put into what is written, the plan changes nothing.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from contexts import context_of, strategy_of, with_traits
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.format import Emitted, SourceText
-from planner.formats.registry import load_format
+from planner.formats.registry import format_names, load_format
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_optimizer, with_training
 from planner.spec.strategy import Strategy
@@ -145,3 +145,15 @@ def test_a_plan_is_written_as(case: Case) -> None:
     assert {name: decisions.get(name) for name in wanted} == wanted
     traits = [list(each) for each in reading.traits]
     assert traits == case.get("traits", traits)
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_a_format_narrows_each_framework_it_carries_to_a_part_of_it(name: str) -> None:
+    for framework in (load_format(name).framework, *load_format(name).support):
+        context = context_of(model="nemotron-h-8b", framework=framework)
+        whole = asdict(context.traits.support)
+        narrowed = asdict(load_format(name).narrowed(context).traits.support)
+        changed = [each for each in whole if narrowed[each] != whole[each]]
+        assert all(set(narrowed[each] or ()) < set(whole[each]) for each in changed)
+        # Bridge takes no virtual stages of layers of one part.
+        assert name != "bridge" or "vpp" in {*whole["features"]} - {*narrowed["features"]}
