@@ -30,6 +30,7 @@ from planner.layers.block import (
 )
 from planner.layers.op import AXES, ZERO, LayerShape, Op, total_bytes
 from planner.layers.parameters import mtp_params
+from planner.layers.saved import local_kv_size
 from planner.spec.job import JobSpec, element_bytes
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import STRATEGY_FIELDS, StrategyColumns
@@ -93,8 +94,7 @@ class LayerMemory:
     expert_params: Array
     saved_bytes: Array
     selective_saved_bytes: Array
-    frozen_bytes: Array
-    """Weights that are not trained, as they are stored; no leading layer differs in it."""
+    frozen_bytes: Array  # Weights not trained, as stored; no leading layer differs in it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +138,11 @@ class LayerCosts(LayerPasses):
     first: EndCosts  # Embedding
     last: EndCosts  # Final norm, vocabulary projection and loss
     mtp: MtpCosts
-    largest_weight_params: Array
-    """Elements of the MLP's down projection, whose gradient comes first."""
+    largest_weight_params: Array  # of the MLP's down projection, whose gradient comes first
     linear_params: Array  # one weight of every distinct linear layer, the vocabulary head excluded
-    vocab_params: Array
-    """One vocabulary matrix, where it is trained; tied models copy it to the last stage."""
+    vocab_params: Array  # One vocabulary matrix if trained; tied models copy it to the last stage
     boundary_bytes: Array  # Activation handed to the next stage by one rank
+    cache_bytes: Array  # Keys and values that a layer recomputed in full keeps beside its input
 
     def take(self, index: Rows) -> "LayerCosts":
         """Return the strategies at ``index``; their shapes stay."""
@@ -225,7 +224,8 @@ def timed_shape(shape: LayerShape, job: JobSpec) -> LayerShape:
 def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
     """Cost of layers, embedding and head for every distinct layer shape of the columns."""
     model, job, traits = context.model, context.job, context.traits
-    rows, index = distinct_shapes(strategy, traits.kernels)
+    kernels = traits.kernels
+    rows, index = distinct_shapes(strategy, kernels)
     shape = layer_shape(rows, job)
     kinds = layer_groups(model, shape, traits)
     setting = Setting(job=job, cluster=context.cluster, traits=traits, strategy=rows)
@@ -241,8 +241,7 @@ def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
 
     timed = timed_shape(shape, job)
     passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), setting)
-    wide = shape.element_bytes * (1.0 + traits.kernels.widens_stream)
-    boundary = shape.num_tokens * model.stream_size * wide / shape.sp
+    per_width = shape.num_tokens * shape.element_bytes
     last = head_op(model, shape, traits)
     behind = block_kinds(kinds)
     leading = tuple(kind for kind in kinds if kind.num_leading)
@@ -279,7 +278,8 @@ def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
         linear_params=ZERO + sum(trained.values()),
         vocab_params=_vocab_rows(model, shape, traits)
         * (0 if traits.training.is_frozen else model.hidden_size),
-        boundary_bytes=boundary,
+        boundary_bytes=per_width * model.stream_size * (1 + kernels.widens_stream) / shape.sp,
+        cache_bytes=per_width * 2 * local_kv_size(model, shape.tp) * kernels.returns_cache,
     )
 
 

@@ -215,22 +215,26 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
         for number, tensors in ((untouched, op.saved), (selective, op.kept))
         for tensor in tensors
     ]
-    shape = layer_shape(subject.columns, subject.context.job)
-    tokens = float(shape.num_tokens[0])
-    hidden = subject.context.model.stream_size
+    context, costs = subject.context, subject.parts.costs
+    shape = layer_shape(subject.columns, context.job)
     inputs = float(subject.counts[FULL, 0, stage]) * flight
-    items.append(
+    cache = inputs * float(costs.at(costs.cache_bytes)[0])
+    items += [
         LedgerItem(
             name="activations.recompute_inputs",
-            num_bytes=inputs * float(model.policies.saved_bytes[FULL, 0]),
+            num_bytes=inputs * float(model.policies.saved_bytes[FULL, 0]) - cache,
             lifetime="forward to backward",
-            shape=(round(tokens), round(hidden / float(shape.sp[0]))),
-            element_bytes=shape.element_bytes,
+            shape=(
+                round(float(shape.num_tokens[0])),
+                round(context.model.stream_size / float(shape.sp[0])),
+            ),
+            element_bytes=shape.element_bytes * (1.0 + context.traits.kernels.widens_stream),
             copies=inputs,
-        )
-    )
+        ),
+        _flat_item("activations.returned_cache", 0.0, cache, "forward to backward"),
+    ]
     if stage == 0:
-        embedding = embedding_op(subject.context.model, shape, subject.context.traits)
+        embedding = embedding_op(context.model, shape, context.traits)
         items += [
             _tensor_item("activations", tensor, flight, "forward to backward")
             for tensor in embedding.saved

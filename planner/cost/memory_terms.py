@@ -72,10 +72,8 @@ def _once(of: Callable[[StageParameters], Array]) -> Callable[[StageParameters],
 def _leading_params(parts: StageParameters) -> Array:
     costs = parts.costs
     lead, body = costs.lead, costs.body
-    further = costs.at(lead.params + lead.expert_params) - costs.at(
-        body.params + body.expert_params
-    )
-    return costs.num_leading * further
+    further = lead.params + lead.expert_params - body.params - body.expert_params
+    return costs.num_leading * costs.at(further)
 
 
 # The order is the order of addition: another one differs in the last bits, which decide ties

@@ -102,9 +102,8 @@ def layer_times(parts: StageParameters) -> LayerTimes:
     Copies of weights and gradients beside their exchange compute with the layer, and count with it.
     Offloaded parameters come from the host before both passes. Transfer, gather and computation of
     a pass are three stations of a pipeline of layers: n layers take n times the slowest, and the
-    first one's way through the other two (:func:`overlap.prefetch_fill_s`). From memory that is
-    not pinned transfers are waited for. Offloaded activations
-    are a policy of single layers (:func:`policy_costs`).
+    first one's way through the other two (:func:`overlap.prefetch_fill_s`). From memory that is not
+    pinned transfers are waited for. Offloaded activations: :func:`policy_costs`.
     """
     context, strategy, costs, dp = parts.context, parts.strategy, parts.costs, parts.layer_dp
     copied = parts.gathered * dp.copy_gather
@@ -188,21 +187,23 @@ def policy_costs(parts: StageParameters, added_s: Array, fill_s: Array) -> Polic
     """Costs under each of POLICIES, of which the seconds are given; K x C.
 
     Recomputation rebuilds, a layer at a time, what was not kept (arXiv 2205.05198, section 5):
-    selective that of the modules that the traits select, full all but the layer's input.
+    selective that of the modules that the traits select, full all but inputs and returned caches.
     """
     costs, none = parts.costs, np.zeros(len(parts.strategy))
     offered = offers_activation_offload(parts.context, parts.strategy)
     saved = costs.at(costs.body.saved_bytes)
-    lead = costs.at(costs.lead.saved_bytes)
     selective = costs.at(costs.body.selective_saved_bytes)
     boundary = costs.at(costs.boundary_bytes)
-    lead_selective = costs.at(costs.lead.selective_saved_bytes)
     largest = costs.at(costs.largest_saved_bytes)
     largest_selective = costs.at(costs.largest_selective_saved_bytes)
-    kept = {"selective": selective, "full": boundary, "offloaded": np.where(offered, 0.0, saved)}
+    kept = {
+        "selective": selective,
+        "full": boundary + costs.at(costs.cache_bytes),
+        "offloaded": np.where(offered, 0.0, saved),
+    }
     lead_kept = {
-        "selective": lead_selective - selective,
-        "offloaded": np.where(offered, 0.0, lead - saved),
+        "selective": costs.at(costs.lead.selective_saved_bytes) - selective,
+        "offloaded": np.where(offered, 0.0, costs.at(costs.lead.saved_bytes) - saved),
     }
     workspace = {
         "selective": largest - largest_selective,

@@ -149,14 +149,12 @@ class KernelTraits:
     launch_s: float
     eager_launch_s: float  # the same for a kernel of torch itself, where others take longer
     waits_for_kernels: bool  # the host does, for each (CUDA_LAUNCH_BLOCKING=1)
-    # A block that is recomputed in full is repeated up to the last tensor that backward needs:
-    # without its last product.
-    stops_recomputation: bool
+    stops_recomputation: bool  # a block is repeated without its last product, not needed again
+    returns_cache: bool  # blocks return their keys and values, which live as long as the outputs
     memory_bound_kernels: float  # per op that moves data through HBM: one if fused
     gathered_module_s: float  # host seconds per pass in hooks of a gathered module
     grouped_launch_s: float  # host seconds per expert and product, if launched one by one
-    # Least host seconds of a mixture layer, grouped products apart.
-    moe_launch_s: tuple[float, float]
+    moe_launch_s: tuple[float, float]  # least host seconds of a mixture layer, products apart
     cuda_graph_fraction: float  # share of those launches that CUDA graphs replay
     paired_launch_multiplier: float  # on a mixture layer's host time beside another micro-batch
     host_waits: tuple[str, ...]  # ops behind which the host waits for the device in forward

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 import pytest
-from contexts import context_of
+from contexts import context_of, with_traits
 
 from planner.answers.layout import requested, resolve
 from planner.cost.context import Context
@@ -114,10 +114,12 @@ def test_an_activation_names_its_tensor_with_one_copy_per_layer() -> None:
     assert bytes_by_head(ledger)["activations"] == 4 * TOKENS * (32 * H + 4 * 16)
 
 
-def test_full_recomputation_leaves_the_inputs_of_the_layers() -> None:
-    ledger, items = small(recompute="full")
+@pytest.mark.parametrize("cache", [False, True])
+def test_full_recomputation_leaves_inputs_of_layers_and_the_caches_they_return(cache: bool) -> None:
+    context = with_traits(context_of(), kernels={"returns_cache": cache})
+    ledger, items = small(context=context, recompute="full")
     assert items["activations.recompute_inputs"].num_bytes == 4 * TOKENS * H * 2
-    assert bytes_by_head(ledger)["activations"] == 4 * TOKENS * H * 2
+    assert bytes_by_head(ledger)["activations"] == (1 + 2 * cache) * 4 * TOKENS * H * 2
 
 
 def test_offloaded_activations_leave_two_layers_buffers() -> None:
