@@ -41,7 +41,7 @@ Request = Mapping[str, Any]
 
 def offered_stages(traits: FrameworkTraits, pp: int) -> tuple[int, ...]:
     """ZeRO stages of the framework, beside so many pipeline stages."""
-    return traits.support.zero_stages_with_pp if pp > 1 else traits.support.zero_stages
+    return traits.zero_stages_with_pp if pp > 1 else traits.support.zero_stages
 
 
 def requested(**options: Option) -> Request:

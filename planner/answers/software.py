@@ -35,8 +35,8 @@ def _launch(kernels: KernelTraits) -> str:
 def _kernel_phrases(kernels: KernelTraits) -> dict[str, str]:
     layers = kernels.saved.name
     once = "dispatcher sending a token once per domain"
-    dispatcher = once if kernels.deduplicated_dispatch else "all-to-all dispatcher"
-    if kernels.dispatch_permutes:
+    dispatcher = once if kernels.dispatcher != "alltoall" else "all-to-all dispatcher"
+    if kernels.dispatcher == "hybridep":
         dispatcher += ", sorted in its own kernels"
     context = "exchanged all-to-all" if kernels.exchanges_context else "passed round a ring"
     return {

@@ -166,6 +166,7 @@ def step_group_bytes(parts: StageParameters) -> Array:
         "model.vocab_size",
         "strategy.offload",
         "traits.states.sharded_by",
+        "traits.states.shards_replica_states",
     ),
 )
 def largest_gradient_bytes(parts: StageParameters) -> Array:
@@ -174,12 +175,13 @@ def largest_gradient_bytes(parts: StageParameters) -> Array:
     ``vocab_params · (copy + whole · (1 - 1/N) at stage 2 + staging)``, staging where the
     optimizer's states are offloaded below stage 3; both those of 16 bits under DeepSpeed. Source:
     accumulated whole, measured over gloo, and temp_grad_buffer_for_gpu_offload:
-    deepspeed/runtime/zero/stage_1_and_2.py.
+    deepspeed/runtime/zero/stage_1_and_2.py. Copied in fp32, one at a time, before it is added up
+    by DeepSpeed's bf16 optimizer: _update_hp_grad in deepspeed/runtime/bf16_optimizer.py.
     """
     states, strategy = parts.context.traits.states, parts.strategy
     kept = weight_bytes(parts.context) * (states.sharded_by == "zero")
     whole = kept * (1.0 - 1.0 / parts.num_shards)
-    per_element = states.largest_gradient_copy_bytes + np.where(
+    per_element = 4.0 * states.shards_replica_states + np.where(
         strategy.zero_stage == 2, whole, 0.0
     )
     stages = offloads(strategy, "optimizer") * (strategy.zero_stage < 3)

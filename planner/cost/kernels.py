@@ -377,7 +377,7 @@ def permutation_pace(slowdown: float, accelerator: AcceleratorSpec) -> float:
         *HBM,
         "traits.kernels.memory_bound_multiplier",
         "traits.kernels.router_kernels",
-        "traits.kernels.expert_bias_kernels",
+        "traits.kernels.unfused",
     ),
     also=(memory_bound_s,),
 )

@@ -274,7 +274,7 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
         *SCALE_UP,
         *FABRIC,
         "traits.overlap.expert_all_to_all_overlap",
-        "traits.kernels.deduplicated_dispatch",
+        "traits.kernels.dispatcher",
     ),
     also=(
         exchange_op,

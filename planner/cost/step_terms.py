@@ -57,7 +57,7 @@ def gradient_pass_s_per_param(context: Context, strategy: StrategyColumns, owned
 
     Buckets of whole replicas are filled from gradients, divided and copied back, ``4 b``:
     torch/csrc/distributed/c10d/reducer.cpp; those of InternEvo, which broadcasts weights, flattened
-    and copied back, ``4 g``: unflatten_and_copy in internlm/solver/optimizer (recalled).
+    and copied back, ``4 g``: TensorBucket in internlm/solver/optimizer/store.py.
     A loop without a gradient norm waits for no stage.
     """
     traits = context.traits

@@ -33,7 +33,7 @@ FACTS = "software"  # section of settings that are facts of software, not single
 Figures = dict[str, dict[str, Any]]
 Sections = dict[str, Figures]
 KINDS: tuple[str, ...] = get_args(TensorKind)
-_LOSSES = "losses"  # of vocabulary projections: a table file of its own
+LOSSES = "losses"  # of vocabulary projections: a table file of its own
 _OPTIMIZERS = "optimizers.yaml"
 _SECTIONS: dict[str, type[Any]] = {
     "states": StateTraits,
@@ -73,7 +73,7 @@ def _named_stacks(framework: str) -> dict[str, dict[str, Any]]:
     """Stacks whose name is a word of --profile, as profiles that extend the one they are over."""
     found = {}
     for line in _stacks():
-        if line.get("as") is None or line["framework"] != framework:
+        if "as" not in line or line["framework"] != framework:
             continue
         own: dict[str, Any] = {"extends": line["profile"], "facts": {}}
         for path, figure in line["facts"].items():
@@ -232,12 +232,7 @@ def table_names() -> list[str]:
     """Return the implementations whose saved tensors are known."""
     folder = resources.files("planner.frameworks").joinpath("saved")
     stems = (entry.name.removesuffix(".yaml") for entry in folder.iterdir())
-    return sorted(stem for stem in stems if stem != _LOSSES)
-
-
-def loss_names() -> list[str]:
-    """Return the vocabulary losses whose saved tensors are known."""
-    return list(saved_figures(_LOSSES))
+    return sorted(stem for stem in stems if stem != LOSSES)
 
 
 def saved_figures(name: str) -> dict[str, Any]:
@@ -283,7 +278,7 @@ def _inherited(name: str) -> dict[str, tuple[SavedTensorSpec, ...]]:
 def load_saved_tables(name: str, loss: str) -> SavedTables:
     """Return the tables of an implementation with those of a loss as section ``loss``."""
     sections = _inherited(name)
-    sections |= _sections(saved_figures(_LOSSES)[loss], "loss")
+    sections |= _sections(saved_figures(LOSSES)[loss], "loss")
     return SavedTables(name=name, sections=sections)
 
 
@@ -379,7 +374,7 @@ def load_traits(
     problem = ""
     if kernels.pads_to_capacity and not kernels.expert_capacity_factor:
         problem = "pads_to_capacity needs expert_capacity_factor: experts are padded to that"
-    elif kernels.expert_capacity_factor and ("expert_capacity" not in sections["support"].features):
+    elif kernels.expert_capacity_factor and "expert_capacity" not in sections["support"].features:
         problem = f"{named} gives experts no capacity: all tokens that are sent to one are computed"
     if problem:
         raise InputError.single(named, "kernels.expert_capacity_factor", problem)

@@ -8,6 +8,7 @@ from planner.errors import InputError
 from planner.frameworks.registry import (
     CURRENT,
     FRAMEWORKS,
+    figure_values,
     load_optimizer,
     load_traits,
     profile_names,
@@ -46,19 +47,16 @@ def runtime_settings(
     tp_overlap: bool | None = None,
 ) -> tuple[Setting, ...]:
     """Traits that differ from the profile's; what is None (a dispatcher: empty) is left to it."""
-    captured = captured_fraction(graphs)
     exchange = {None: None, True: "batches", False: "none"}[expert_overlap]
     overlap = {None: None, True: "ring", False: "none"}[tp_overlap]
     stated: dict[str, TraitValue | None] = {
-        "kernels.cuda_graph_fraction": captured or None,
+        "kernels.cuda_graph_fraction": captured_fraction(graphs) or None,
         "overlap.expert_all_to_all_overlap": exchange,
         "overlap.tensor_parallel_overlap": overlap,
     }
     if dispatcher:
-        kernels = software_facts()["dispatcher"][dispatcher]["kernels"]
-        for name, figure in kernels.items():
-            value = figure["value"]
-            stated[f"kernels.{name}"] = tuple(value) if isinstance(value, list) else value
+        kernels = figure_values(software_facts()["dispatcher"][dispatcher]["kernels"])
+        stated |= {f"kernels.{name}": value for name, value in kernels.items()}
     return tuple((path, value) for path, value in stated.items() if value is not None)
 
 

@@ -33,6 +33,8 @@ from planner.units import Array
 QKV_FORWARD_BYTES = 6.0
 # The rotary embedding's gradient, and the three gradients joined: two reads, two writes.
 QKV_BACKWARD_BYTES = 8.0
+# More to turn and scale queries and keys in torch's own kernels: source of ``kernels.unfused``.
+SCALED_ROTARY_BYTES = (34.0, 44.0)
 INDEX_BYTES = 4.0  # of a chosen key's position
 
 # Bytes that scores made whole move through HBM in forward and backward, products apart.
@@ -144,7 +146,8 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
     """
     gate = model.query_size * model.gated_attention / shape.tp
     width = (model.query_size + model.kv_size + model.projected_value_size) / shape.tp + gate
-    turned = (model.query_size + model.kv_size) / shape.tp * model.scaled_rotary
+    turned = (model.query_size + model.kv_size) / shape.tp
+    turned *= model.scaled_rotary and "scaled_rotary" in traits.unfused
     tokens = shape.num_tokens
     parts = attention_params(model, shape.tp)
     saved = saved_by("qkv", "qkv", model, shape, traits)
@@ -157,10 +160,8 @@ def qkv_ops(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[
             name="qkv",
             params=parts["qkv"].total + parts["query_norm"].total + parts["key_norm"].total,
             gemms=(Gemm(m=tokens, n=width, k=ZERO + model.hidden_size, follows_norm=True),),
-            forward_bytes=tokens
-            * (width * QKV_FORWARD_BYTES + turned * traits.scaled_rotary_bytes[0]),
-            backward_bytes=tokens
-            * (width * QKV_BACKWARD_BYTES + turned * traits.scaled_rotary_bytes[1]),
+            forward_bytes=tokens * (width * QKV_FORWARD_BYTES + turned * SCALED_ROTARY_BYTES[0]),
+            backward_bytes=tokens * (width * QKV_BACKWARD_BYTES + turned * SCALED_ROTARY_BYTES[1]),
             saved=saved,
             comms=tp_entry_comms(model, shape),
         ),

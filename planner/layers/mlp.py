@@ -23,6 +23,13 @@ from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
+# In torch's own kernels, forward and backward, as the source of ``kernels.unfused`` counts them: to
+# clamp an element of an expert's width; to weigh and add experts' second biases, per pair and
+# hidden element, in kernels that start for every expert of a rank.
+CLAMP_BYTES = (26.0, 32.0)
+EXPERT_BIAS_BYTES = (71.0, 110.0)
+EXPERT_BIAS_KERNELS = (2.0, 7.0)
+
 
 def _mlp_traffic(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> tuple[float, float]:
     """Bytes of activation traffic per feed-forward element, forward and backward."""
@@ -118,11 +125,11 @@ def exchange_op(
     busiest rank, which receives :func:`kept_token_fraction` of that. Each way has half of
     :func:`sorting_traffic`.
 
-    HybridEP (``dispatch_permutes``) has every rank gather the routing map of all, T·E bytes each,
-    before the forward dispatch, and a token that goes to one of the expected ``ep (1 - (1 -
-    1/ep)^k)`` ranks takes the probabilities of all experts of the receiver's domain along, 4 bytes
-    each; their gradients return with backward's combine. Source: DeepEP, branch hybrid-ep,
-    csrc/hybrid_ep, allgather_routing_map and the dispatch kernel's expert_output_prob.
+    HybridEP has every rank gather the routing map of all, T·E bytes each, before the forward
+    dispatch, and a token that goes to one of the expected ``ep (1 - (1 - 1/ep)^k)`` ranks takes the
+    probabilities of all experts of the receiver's domain along, 4 bytes each; their gradients
+    return with backward's combine. Source: DeepEP, branch hybrid-ep, csrc/hybrid_ep,
+    allgather_routing_map and the dispatch kernel's expert_output_prob.
     """
     pairs = shape.num_tokens / shape.sp * moe.mean_experts
     num_bytes = pairs * model.expert_hidden_size * shape.element_bytes
@@ -130,14 +137,14 @@ def exchange_op(
         collective="all_to_all",
         axis="ep",
         num_bytes=num_bytes * (shape.ep > 1) * kept_token_fraction(shape, traits),
-        copies_per_token=moe.mean_experts if traits.deduplicated_dispatch else 1.0,
+        copies_per_token=1.0 if traits.dispatcher == "alltoall" else moe.mean_experts,
     )
     elements = num_bytes / shape.element_bytes
     forward_bytes, backward_bytes = sorting_traffic(shape, traits)
     before, after = expert_split_comms(model, moe, shape, traits)
     forward, backward = before if name == "dispatch" else after
     ways = [exchange, exchange]
-    if traits.dispatch_permutes:
+    if traits.dispatcher == "hybridep":
         choices = shape.num_tokens / shape.sp * moe.num_experts * (shape.ep > 1)
         distinct = shape.ep * (1.0 - (1.0 - 1.0 / shape.ep) ** moe.mean_experts)
         carrying = 0 if name == "dispatch" else 1  # forward's dispatch and backward's combine
@@ -149,7 +156,7 @@ def exchange_op(
         name=name,
         forward_bytes=elements * forward_bytes / 2.0,
         backward_bytes=elements * backward_bytes / 2.0,
-        is_permutation=not traits.dispatch_permutes,
+        is_permutation=traits.dispatcher != "hybridep",
         comms=((ways[0], *forward), (ways[1], *backward)),
     )
 
@@ -162,7 +169,7 @@ def sorting_traffic(shape: LayerShape, traits: KernelTraits) -> tuple[Array, Arr
     :func:`kept_token_fraction`); deduplicating dispatchers sort there alone. Source: the traits,
     counted in the frameworks' dispatchers.
     """
-    plain = shape.wideness * (not traits.deduplicated_dispatch)
+    plain = shape.wideness * (traits.dispatcher == "alltoall")
     sent = plain * dispatched_token_fraction(traits)
     received = shape.wideness * kept_token_fraction(shape, traits)
     return (
@@ -188,12 +195,12 @@ def expert_ops(
     forward_traffic, backward_traffic = _mlp_traffic(model, shape, traits)
     # To clamp gate and up projection, per element of an expert's width.
     is_graph = traits.cuda_graph_fraction >= 1.0
-    clamps = (not is_graph and model.clamps_gate) * shape.wideness
+    clamps = shape.wideness * (not is_graph and model.clamps_gate and "clamps" in traits.unfused)
     # The second bias waits for the router's probability and is added expert by expert; excluded
     # are sums over tokens inside the products' own kernels.
-    adds = not is_graph and moe.expert_bias
-    forward_traffic += clamps * traits.clamp_bytes[0]
-    backward_traffic += clamps * traits.clamp_bytes[1]
+    adds = not is_graph and moe.expert_bias and "expert_biases" in traits.unfused
+    forward_traffic += clamps * CLAMP_BYTES[0]
+    backward_traffic += clamps * CLAMP_BYTES[1]
     parts = moe_params(model, shape.etp)
     local_experts = moe.num_experts / shape.ep
     width = moe.expert_ffn_size / shape.etp
@@ -230,11 +237,11 @@ def expert_ops(
             params=local_experts * parts["routed_expert_down"].total,
             is_expert=True,
             gemms=product(hidden, width),
-            forward_bytes=biased * traits.expert_bias_bytes[0],
-            backward_bytes=biased * traits.expert_bias_bytes[1],
+            forward_bytes=biased * EXPERT_BIAS_BYTES[0],
+            backward_bytes=biased * EXPERT_BIAS_BYTES[1],
             tiny_kernels=(
-                adds * traits.expert_bias_kernels[0] * local_experts,
-                adds * traits.expert_bias_kernels[1] * local_experts,
+                adds * EXPERT_BIAS_KERNELS[0] * local_experts,
+                adds * EXPERT_BIAS_KERNELS[1] * local_experts,
             ),
         ),
     )

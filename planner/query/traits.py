@@ -9,9 +9,10 @@ from planner.errors import InputError, Problem, did_you_mean, nearest
 from planner.frameworks.registry import (
     CURRENT,
     FACTS,
-    loss_names,
+    LOSSES,
     profile_names,
     renamed_traits,
+    saved_figures,
     table_names,
     trait_types,
 )
@@ -32,7 +33,7 @@ def _words_of() -> Mapping[str, Sequence[object]]:
     """Values allowed where a trait's type alone does not say."""
     return {
         "kernels.saved": table_names(),
-        "kernels.loss": loss_names(),
+        "kernels.loss": list(saved_figures(LOSSES)),
         "kernels.host_waits": WAITS,
         "kernels.padded_host_waits": WAITS,
         "support.offload": OFFLOAD_CODES,
@@ -56,7 +57,7 @@ _MAY_BE_EMPTY = (
     "kernels.host_waits",
     "kernels.padded_host_waits",
     "support.frozen_zero_stages",
-    "support.zero_stages_with_pp",
+    "kernels.unfused",
     "support.partial_offload_zero_stages",
     "support.memory_switches",
     "support.features",

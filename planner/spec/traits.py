@@ -62,9 +62,9 @@ class StateTraits:
     # What a stage sent on is freed (megatron), kept until its backward (deepspeed), or to the end
     # of the iteration (torch). The last then keeps all logits, and once more when they are joined;
     # every micro-batch has receive buffers of its own; gathered weights and full gradients stay; a
-    # matrix cannot be on two stages; there are as many micro-batches as stages without chunks.
+    # matrix cannot be on two stages; there are as many micro-batches as stages without chunks. ZeRO
+    # goes up to stage 2 in the last, in the others up to 1.
     pipeline_engine: Literal["megatron", "deepspeed", "torch"]
-    largest_gradient_copy_bytes: float  # copied in fp32 before it is reduced, and kept
     frozen_shard_width: float  # over that of the gathered weights: 2 where shards are fp32
 
     @property
@@ -102,25 +102,17 @@ class KernelTraits:
     loss: str  # name of the vocabulary loss; its tensors are section ``loss`` of ``saved``
     # Pairs are of forward and backward.
     block_bytes: tuple[float, float]  # norms, residuals, dropouts, per token and hidden element
-    # Traffic per element of queries and keys to turn and scale them where that is not fused; as
-    # that of clamps.
-    scaled_rotary_bytes: tuple[float, float]
     gated_mlp_bytes: tuple[float, float]  # traffic of a gated activation, per element
-    # Traffic per element of an expert's width to clamp gates, beside the activation's own: what the
-    # framework's usual kernels would move meanwhile, where these are slower.
-    clamp_bytes: tuple[float, float]
-    # Traffic per pair and hidden element to add an expert's second bias, weighted by the router's
-    # probability, in backward with the bias's own gradient; as that of clamps.
-    expert_bias_bytes: tuple[float, float]
-    expert_bias_kernels: tuple[float, float]  # per expert of a rank, each with its start
+    # Torch's own kernels, beside fused ones, have: rotations that scale, clamps of gates, biases of
+    # experts' second products.
+    unfused: tuple[Literal["scaled_rotary", "clamps", "expert_biases"], ...]
     memory_bound_multiplier: float  # real over counted traffic of element-wise kernels
     loss_traffic_bytes: float  # per logit, through HBM, forward and backward together
     weight_gradient_bytes: float  # traffic per parameter and micro-batch to add it up
-    deduplicated_dispatch: bool  # a token goes once to each remote domain (DeepEP, HybridEP)
+    dispatcher: Literal["alltoall", "deepep", "hybridep"]  # of tokens to their experts
     permutation_slowdown: float  # of kernels that sort tokens by expert, on B200, over the others
     sorting_bytes: tuple[float, float]  # traffic per pair and hidden element to sort and put back
     chunk_sorting_bytes: tuple[float, float]  # the same beside the experts
-    dispatch_permutes: bool  # the dispatcher sorts in kernels of its own (HybridEP)
     # Kernels that choose a mixture layer's experts, count and index their tokens, and take the
     # router's losses: each as long as it takes to start.
     router_kernels: tuple[float, float]
@@ -173,10 +165,9 @@ class KernelTraits:
 
     @property
     def attention_rate_fraction(self) -> float:
-        """Fraction of the kernel's rate in hwdb.
+        """Fraction of the kernel's rate in hwdb; plausible 0.4-0.8 for FlashAttention 1.
 
-        FlashAttention 1 and its Triton port are 1.3-3.0 times slower than version 2: arXiv
-        2307.08691, section 4; plausible 0.4-0.8.
+        It and its Triton port are 1.3-3.0 times slower than version 2: arXiv 2307.08691, section 4.
         """
         return 0.565 if self.attention == "flash1" else 1.0
 
@@ -309,7 +300,6 @@ class SupportTraits:
     # takes ranks of tp, cp and dp, and a rank's experts are whole; without ep split as the rest.
     expert_mesh: Literal["inside_dp", "folded", "folded_whole"]
     zero_stages: tuple[int, ...]  # ZeRO stages without pipelining
-    zero_stages_with_pp: tuple[int, ...]  # ZeRO stages with pipelining
     frozen_zero_stages: tuple[int, ...]  # ZeRO stages where only adapters are trained
     # Weights it can train: all weights (full), adapters next to frozen ones (lora), or next to
     # weights in 4 bits (qlora).
@@ -354,6 +344,12 @@ class FrameworkTraits:
     memory_uncertainty_fraction: float = 0.0  # error of peaks on published runs, of HBM
     time_ranges: Mapping[RunClass, TimeRange] = field(default_factory=dict)
 
+    @property
+    def zero_stages_with_pp(self) -> tuple[int, ...]:
+        """ZeRO stages beside pipelining, of those without: what the pipeline's engine has."""
+        most = 2 if self.states.pipeline_engine == "torch" else 1
+        return tuple(stage for stage in self.support.zero_stages if stage <= most)
+
     def time_range(self, key: RunClass, accelerator: str) -> TimeRange:
         """Return how far iteration times of plans of a class may be off on an accelerator."""
         return narrowest(self.time_ranges, key).on(accelerator)
@@ -397,7 +393,6 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
             shards_replica_states=False,
             gradient_bytes=element_bytes("fp32"),
             sharded_gradient_bytes=states.fp32_shard_bytes,
-            largest_gradient_copy_bytes=0.0,
         ),
         offload=replace(
             offload,

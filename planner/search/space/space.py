@@ -212,7 +212,7 @@ def dimension_values(
         "vpp": chunks if "vpp" in support.features else [1],
         "micro_batch": divisors(context.job.global_batch),
         "sequence_parallel": [0, 1] if "sequence_parallel" in support.features else [0],
-        "zero_stage": sorted({*support.zero_stages, *support.zero_stages_with_pp}),
+        "zero_stage": sorted(support.zero_stages),
         "dp_replicate": data_parallel if "hybrid_sharding" in support.features else [1],
         "offload": [i for i, code in enumerate(OFFLOAD_CODES) if code in support.offload],
         "offload_percent": percents,

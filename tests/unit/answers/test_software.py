@@ -15,9 +15,10 @@ from planner.cost.context import Context
 from planner.frameworks.registry import (
     CURRENT,
     FRAMEWORKS,
+    LOSSES,
     load_traits,
-    loss_names,
     profile_names,
+    saved_figures,
     table_names,
 )
 from planner.query.traits import read_settings
@@ -39,7 +40,7 @@ def line_of(context: Context, **layout: object) -> str:
 
 def test_every_kernel_and_loss_has_words() -> None:
     assert set(WORDS["layers"]) == set(table_names())
-    assert set(WORDS["loss"]) == set(loss_names())
+    assert set(WORDS["loss"]) == set(saved_figures(LOSSES))
     assert set(WORDS["attention"]) == {
         *("fused", "flash1", "flash2", "flash_attn", "unfused", "eager")
     }

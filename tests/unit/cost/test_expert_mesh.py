@@ -86,12 +86,11 @@ def test_every_tensor_parallel_rank_sends_its_own_tokens() -> None:
 
 
 def test_tokens_are_sorted_by_the_dispatcher_or_by_kernels_of_the_framework() -> None:
-    for in_dispatch in (True, False):
-        traits = replace(KERNELS, dispatch_permutes=in_dispatch)
+    for dispatcher, passes in (("hybridep", 2.0), ("deepep", 2.0), ("alltoall", 3.5)):
+        traits = replace(KERNELS, dispatcher=dispatcher)
         op = exchange("dispatch", shape_of(seq_len=SEQ_LEN, ep=8), traits)
-        passes = 2.0 if traits.deduplicated_dispatch else 3.5
         assert one(op.forward_bytes) == passes * SEQ_LEN * TOP_K * HIDDEN * 2
-        assert op.is_permutation is not in_dispatch
+        assert op.is_permutation is (dispatcher != "hybridep")
 
 
 @pytest.mark.parametrize(("node", "pace"), [("dgx-b200", 3.5), ("dgx-h100", 1.64), ("dgx-2", 1.0)])
@@ -166,7 +165,9 @@ CLUSTER = load_cluster("8xdgx-h100")
 GROUP = Group(members=(np.array([8]), np.array([64])))
 
 
-def ops_of(model: str, shape: LayerShape, profile: str = "current", **given: bool) -> dict[str, Op]:
+def ops_of(
+    model: str, shape: LayerShape, profile: str = "current", **given: object
+) -> dict[str, Op]:
     traits = replace(load_traits("megatron", profile).kernels, **given)
     return {op.name: op for op in moe_ops(load_model(model), shape, traits)}
 
@@ -186,7 +187,7 @@ def test_deduplicated_dispatch_sends_one_copy_per_domain_it_reaches_any_other_al
 
 
 def test_experts_and_dispatch_wait_for_the_busiest_rank() -> None:
-    def ops(ep: int, imbalance: float, **given: bool) -> dict[str, Op]:
+    def ops(ep: int, imbalance: float, **given: str) -> dict[str, Op]:
         shape = replace(shape_of(seq_len=4096, ep=ep), imbalance_fraction=imbalance)
         return ops_of("mixtral-8x7b", shape, **given)
 
@@ -198,7 +199,7 @@ def test_experts_and_dispatch_wait_for_the_busiest_rank() -> None:
     # Of 3.5 passes two are beside the experts; what its dispatcher deduplicates is sorted there.
     traffic = busy["dispatch"].forward_bytes / even["dispatch"].forward_bytes
     assert traffic == pytest.approx((1.5 + 2 * 1.5) / 3.5)
-    evenly, busily = (ops(8, each, deduplicated_dispatch=True)["combine"] for each in (0.0, 0.5))
+    evenly, busily = (ops(8, each, dispatcher="deepep")["combine"] for each in (0.0, 0.5))
     assert busily.forward_bytes == 1.5 * evenly.forward_bytes
     # One rank with all experts has all pairs, however they are routed.
     assert ops(1, 0.5)["expert_up"].gemms[0].flops == even["expert_up"].gemms[0].flops
@@ -234,7 +235,7 @@ def test_a_bias_is_added_expert_by_expert(ep: int, fused: bool, experts: int) ->
 
 
 def test_hybrid_ep_sends_probabilities_along_and_gathers_the_routing_map() -> None:
-    given = {"dispatch_permutes": True, "deduplicated_dispatch": True}
+    given = {"dispatcher": "hybridep"}
     ops = ops_of("nemotron-3-super-120b-a12b", shape_of(seq_len=8192, ep=64), **given)
     # 8192 tokens go to 64 (1 - (63/64)^22) ranks, with 512 probabilities of 4 bytes
     distinct = 64 * (1 - (63 / 64) ** 22)

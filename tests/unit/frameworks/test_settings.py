@@ -71,7 +71,7 @@ def test_a_whole_iteration_in_one_graph_fuses_experts() -> None:
     whole = dict(runtime_settings(graphs=("full_iteration",), **given))  # type: ignore[arg-type]
     part = dict(runtime_settings(graphs=("attn",), **given))  # type: ignore[arg-type]
     assert (whole["kernels.cuda_graph_fraction"], part["kernels.cuda_graph_fraction"]) == (1, 0.2)
-    assert whole["kernels.dispatch_permutes"] is True
+    assert whole["kernels.dispatcher"] == "hybridep"
 
 
 def test_settings_are_laid_over_the_profile() -> None:
@@ -82,11 +82,10 @@ def test_settings_are_laid_over_the_profile() -> None:
     )
     assert dict(settings) == {
         "kernels.cuda_graph_fraction": 0.2,
-        "kernels.deduplicated_dispatch": False,
-        "kernels.dispatch_permutes": False,
+        "kernels.dispatcher": "alltoall",
         "overlap.expert_all_to_all_overlap": "batches",
         "overlap.tensor_parallel_overlap": "none",
     }
     traits = load_traits("megatron", "bridge", settings)
-    assert traits.kernels.deduplicated_dispatch is False
+    assert traits.kernels.dispatcher == "alltoall"
     assert traits.overlap.tensor_parallel_overlap == "none"

@@ -45,16 +45,16 @@ def test_graphs_as_stated_are_a_trait_with_a_note(mixture: Record) -> None:
 @pytest.mark.parametrize("profile", ["current", "bridge"])
 def test_a_stated_dispatcher_overrides_the_profile_s(mixture: Record, profile: str) -> None:
     software = mixture.software.model_copy(update={"profile": profile})
-    for dispatcher, deduplicates in (("flex", True), ("alltoall", False)):
+    for dispatcher, used in (("flex", "deepep"), ("alltoall", "alltoall")):
         record = stating(mixture, dispatcher=dispatcher).model_copy(update={"software": software})
-        assert to_setup(record).traits.kernels.deduplicated_dispatch is deduplicates
+        assert to_setup(record).traits.kernels.dispatcher == used
 
 
 @pytest.mark.parametrize(
     ("stated", "place", "value"),
     [
-        ({"dispatcher": "hybridep"}, "kernels.dispatch_permutes", True),
-        ({"dispatcher": "deepep"}, "kernels.dispatch_permutes", False),
+        ({"dispatcher": "hybridep"}, "kernels.dispatcher", "hybridep"),
+        ({"dispatcher": "deepep"}, "kernels.dispatcher", "deepep"),
         ({"products_in_16_bit": "experts"}, "kernels.in_8_bit", ("linears",)),
         ({}, "overlap.expert_all_to_all_overlap", "none"),
         ({"expert_overlap": False}, "overlap.expert_all_to_all_overlap", "none"),
