@@ -53,6 +53,13 @@ class InputError(PlannerError):
         """Return an error with one problem."""
         return cls([Problem(where=where, key=key, message=message)])
 
+    @classmethod
+    def check(cls, problems: Iterable[Problem]) -> None:
+        """Raise the error with these problems, each once, where there are any."""
+        found = tuple(dict.fromkeys(problems))
+        if found:
+            raise cls(found)
+
 
 class NothingFitsError(PlannerError):
     """No legal configuration fits; the message says which limits bind and what would fit."""

@@ -3,6 +3,7 @@
 One table for every reader. What is larger than a limit is a mistake, or was written to do harm.
 """
 
+import math
 import re
 
 # Thirty times the longest launch script seen, six times a config.json with a label per class.
@@ -63,6 +64,14 @@ def name_of(stem: str) -> str:
     """The name of what a file without one holds: its own, without what no name may have."""
     cleaned = re.sub(r"[^A-Za-z0-9 ._+-]", "-", stem)[:100].lstrip(" ._+-")
     return cleaned or "unnamed"
+
+
+def number_in(text: str) -> float:
+    """Read a number; nan, which lies in no range, of a text that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def brief(value: object) -> str:

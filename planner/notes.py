@@ -80,5 +80,4 @@ class Problems:
 
     def finish(self) -> None:
         """Raise InputError with every problem kept."""
-        if self.found:
-            raise InputError(dict.fromkeys(self.found))
+        InputError.check(self.found)

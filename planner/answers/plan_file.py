@@ -211,10 +211,8 @@ def read_plan(path: Path, *, cluster: str | None = None) -> tuple[Context, Strat
 def load_plan(path: Path) -> tuple[Context, Strategy, PlanFile]:
     """Read a plan file back into a context and a strategy; raises InputError."""
     context, strategy, file = read_plan(path)
-    problems = [
+    InputError.check(
         Problem(where=str(path), key=f"strategy.{broken.key}", message=broken.message)
         for broken in violations(context, strategy)
-    ]
-    if problems:
-        raise InputError(problems)
+    )
     return context, strategy, file

@@ -73,13 +73,11 @@ def check_devices(path: str, names: Mapping[str, str], cluster: ClusterSpec) -> 
     know may be anything.
     """
     own = accelerator_of(cluster.accelerator.name)
-    others = [
+    InputError.check(
         _another(path, key, f"{name} ({found})", cluster)
         for name, key in names.items()
         if (found := accelerator_of(name)) and own and found != own
-    ]
-    if others:
-        raise InputError(others)
+    )
 
 
 def check_machine(path: str, machine: Machine, cluster: ClusterSpec) -> None:

@@ -29,7 +29,7 @@ from planner.compare.log import FORMS as LOGS
 from planner.compare.log import log_of
 from planner.documents.file import read_text
 from planner.errors import InputError
-from planner.limits import MAX_LOG_BYTES, brief
+from planner.limits import MAX_LOG_BYTES, brief, number_in
 from planner.query.from_file import Request
 from planner.spec.cluster import ClusterSpec, CollectiveKind
 from planner.units import GB, TERA, US
@@ -133,10 +133,7 @@ def _attention_points(path: str, text: str, cluster: ClusterSpec) -> Iterator[Po
 
 
 def _number(place: Place, name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = number_in(text)
     if not 0.0 < value < 1e15 or (not name.startswith("time") and value < 1):
         raise place.refuse(f"{name} must be above 0; given {brief(text)}")
     return value

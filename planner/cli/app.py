@@ -133,8 +133,7 @@ def _check_words(words: list[str]) -> None:
     if words[:1] and words[0] in FORMER:
         before = shlex.join(["planner", *FORMER[words[0]][0]])
         fail(words[0], f"no command of its own; `{before}` answers")
-    if problems := list(unknown_options(words)):
-        raise InputError(problems)
+    InputError.check(unknown_options(words))
 
 
 def _try(words: list[str], problems: Sequence[Problem] = ()) -> list[str]:

@@ -323,13 +323,11 @@ def refuse(query: Query, groups: tuple[Group, ...], why: str) -> None:
 
 def refuse_all(values: Mapping[str, object], why: str) -> None:
     """Raise InputError with every option that has a value, where there is any."""
-    problems = [
+    InputError.check(
         Problem(where="command line", key=flag, message=why)
         for flag, value in values.items()
         if value is not None and value is not False and value != ""
-    ]
-    if problems:
-        raise InputError(problems)
+    )
 
 
 def _parameter(option: Option, *, hidden: bool) -> inspect.Parameter:

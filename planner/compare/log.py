@@ -14,7 +14,7 @@ from planner.compare import forms
 from planner.compare.forms import Dump, StepForm, Unit, dump_in
 from planner.documents.file import read_text
 from planner.errors import InputError
-from planner.limits import MAX_GPUS, MAX_LOG_BYTES, one_line
+from planner.limits import MAX_GPUS, MAX_LOG_BYTES, number_in, one_line
 
 FORMS = "Megatron-LM, NeMo, Megatron-Bridge, DeepSpeed, torchtitan, Trainer or Accelerate"
 MAX_LINE = 4_000  # characters of a line that are looked at; a longer dump is read apart
@@ -242,10 +242,7 @@ def _sizes(lines: Sequence[str], stated: Mapping[str, int]) -> Sizes:
 
 def _number(text: str) -> float:
     """``1,234.5`` as it is printed; a point or comma at its end belongs to the sentence."""
-    try:
-        return float(text.rstrip(".,").replace(",", ""))
-    except ValueError:
-        return 0.0
+    return number_in(text.rstrip(".,").replace(",", ""))
 
 
 def seconds(value: float, unit: Unit, sizes: Sizes) -> float | None:

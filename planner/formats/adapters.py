@@ -133,13 +133,11 @@ def read_adapters(source: SourceText) -> Training:
         **{f"lora.{key}": f"not modelled; given {lora[key]!r}" for key in beyond if lora.get(key)},
         "quantization": "" if is_priced else f"plans price {nf4}; given {small!r}",
     }
-    problems = [
+    InputError.check(
         Problem(where=source.path, key=key, message=message[:300])
         for key, message in wrong.items()
         if message
-    ]
-    if problems:
-        raise InputError(problems)
+    )
     targets = {target for found, _ in read.values() for target in found}
     return Training(
         mode="qlora" if small else "lora",

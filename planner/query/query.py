@@ -91,6 +91,5 @@ def _values(
 def read_options(table: Collection[Option], given: Mapping[str, object]) -> dict[str, Any]:
     """Return the values of options by name; raises InputError with every problem."""
     found, problems = _values(given, table)
-    if problems:
-        raise InputError(problems)
+    InputError.check(problems)
     return found

@@ -1,11 +1,11 @@
 """The software a user states: a profile by name, and single traits; all problems at once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, get_args, get_origin
 
 from planner.documents.tree import parsed_yaml
-from planner.errors import InputError, Problem, did_you_mean, nearest
+from planner.errors import InputError, did_you_mean, nearest
 from planner.frameworks.registry import (
     CURRENT,
     FACTS,
@@ -145,8 +145,9 @@ def _converted(path: str, kind: object, value: object) -> TraitValue | None:
     return value if isinstance(value, str) else None
 
 
-def _read(section: str, name: str, value: object) -> TraitValue:
-    """Return one trait's value; raises ValueError saying what is wrong with name or value."""
+def _read(path: str, value: object) -> TraitValue:
+    """Return one trait's value; raises ValueError saying what is wrong with path or value."""
+    section, _, name = path.partition(".")
     types = trait_types()
     given = short(repr(value) if isinstance(value, str) else str(value))
     if section == RECOMPUTE:
@@ -154,7 +155,7 @@ def _read(section: str, name: str, value: object) -> TraitValue:
     if section not in types:
         hint = did_you_mean(section, types)
         raise ValueError(_unknown("section of traits", section, types, hint))
-    if instead := renamed_traits().get(f"{section}.{name}"):
+    if instead := renamed_traits().get(path):
         raise ValueError(f"is no trait any more; {instead}")
     if name not in types[section]:
         # Traits whose names are close: of the section, or else of others.
@@ -163,7 +164,7 @@ def _read(section: str, name: str, value: object) -> TraitValue:
         close = [paths[known] for known in near]
         hint = f"did you mean {', '.join(close)}?" if close else ""
         raise ValueError(_unknown("trait", given, types[section], hint))
-    path, kind = f"{section}.{name}", types[section][name]
+    kind = types[section][name]
     converted = _converted(path, kind, value)
     if converted is None:
         raise ValueError(f"wrong value; given {given}, allowed: {_allowed(path, kind)}")
@@ -184,7 +185,7 @@ def _parsed(text: str) -> Setting:
         given = parsed_yaml(COMMAND_LINE, value).value
     except InputError:
         raise ValueError(f"the value is not YAML; given {value!r}") from None
-    return path, _read(section, name, given)
+    return path, _read(path, given)
 
 
 def read_settings(texts: Sequence[str]) -> tuple[Setting, ...]:
@@ -208,18 +209,14 @@ def settings_of(
     traits: Mapping[str, Mapping[str, object]], *, where: str, key: str
 ) -> tuple[Setting, ...]:
     """Read a file's mapping of sections to traits; raises InputError with every problem."""
-    problems: list[Problem] = []
-    found: dict[str, TraitValue] = {}
+    problems = Problems(where)
+    found: dict[str, TraitValue | None] = {}
     for section, values in traits.items():
         for name, value in values.items():
             path = f"{section}.{name}"
-            try:
-                found[path] = _read(section, name, value)
-            except ValueError as error:
-                problems.append(Problem(where=where, key=f"{key}.{path}", message=str(error)))
-    if problems:
-        raise InputError(problems)
-    return tuple(found.items())
+            found[path] = problems.parsed(f"{key}.{path}", path, partial(_read, value=value))
+    problems.finish()
+    return tuple((path, value) for path, value in found.items() if value is not None)
 
 
 def software_options(traits: FrameworkTraits) -> list[str]:

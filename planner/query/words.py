@@ -1,13 +1,12 @@
 """Words that people use for a command, an option or its value, and what they mean here."""
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 
 from planner.errors import Problem
-from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief
+from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief, number_in
 
 # By option: another word for one of its values.
 OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
@@ -218,10 +217,7 @@ def length(text: str) -> int:
 
 def seconds(text: str) -> float:
     """Read how long a search may take, in seconds."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
+    found = number_in(text)
     if not 0.0 < found <= MAX_TIME_LIMIT_S:
         allowed = f"seconds above 0, at most {MAX_TIME_LIMIT_S:,.0f}"
         raise ValueError(f"must be {allowed}; given {brief(text)}")

@@ -96,13 +96,11 @@ def check_targets(folder: Path, names: Sequence[str], *, force: bool) -> None:
             raise ValueError(f"{name!r} does not lie inside the output folder")
     if len(set(names)) != len(names):
         raise ValueError(f"two files have one name: {', '.join(sorted(names))}")
-    problems = [
+    InputError.check(
         Problem(where=str(target), key=OPTION, message=message)
         for target in map(folder.joinpath, names)
         if (message := _problem(folder, target, force=force))
-    ]
-    if problems:
-        raise InputError(problems)
+    )
 
 
 def _move(moves: Iterable[tuple[Path, Path]]) -> None:

@@ -173,9 +173,7 @@ def _model_file(given: _Given) -> tuple[ModelKeys, Raw]:
         found = [*map(given.problem, problems), *map(given.in_their_words, between)]
         raise InputError(found) from None
     names = family.names({key: getattr(config, key) for key in family.keys})
-    refused = [given.problem(each) for each in family.findings(names)]
-    if refused:
-        raise InputError(refused)
+    InputError.check(map(given.problem, family.findings(names)))
     raw = family.raw(names)
     try:
         return read_model(raw, where), names

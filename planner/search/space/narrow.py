@@ -215,8 +215,7 @@ class _Reader:
             self.add("--forbid", text, leaves_nothing=True)
         for text, message in contradictions(self.fixed, self.conditions, self.kinds):
             self.add(text.partition(" ")[0], message, leaves_nothing=True)
-        if self.problems:
-            raise InputError(dict.fromkeys(self.problems))
+        InputError.check(self.problems)
         return Narrowing(
             values={name: self.fixed[name].values for name in DIMENSIONS if name in self.fixed},
             rules=tuple(
