@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -20,32 +20,6 @@ from planner.spec.cluster import ClusterSpec, Collective, CollectiveKind
 
 # Messages of which the fastest algorithm is sought: 1 KiB to 16 GiB, two points to a doubling.
 SIZES = 2.0 ** np.arange(10.0, 34.25, 0.5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollectiveQuestion:
-    """A collective of a size on the first ranks of a cluster, and other ways to add gradients.
-
-    Backward seconds without a value stand for a backward pass that hides all that it can.
-    """
-
-    kind: CollectiveKind
-    num_bytes: float
-    cluster: ClusterSpec
-    num_ranks: int
-    algorithms: tuple[str, ...] = ()
-    note: str = ""
-    servers: int | None = None
-    compress: Literal["", "topk", "int8"] = ""
-    density: float = 1.0
-    buckets: int | None = None
-    by_priority: bool = False
-    backward_s: float = math.inf
-
-    def busbw(self, seconds: float) -> float:
-        """Bus bandwidth, as nccl-tests defines it, of the collective in so many seconds."""
-        factor = float(busbw_factor(self.kind, float(self.num_ranks)))
-        return factor * self.num_bytes / seconds if seconds else 0.0
 
 
 class ShareRow(Row):
@@ -154,38 +128,54 @@ def most_whole_ranks(cluster: ClusterSpec) -> int:
     return cluster.num_accelerators
 
 
-def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
-    """Return costs and crossovers. Raises InputError for what cannot be done."""
-    kind, cluster, num_ranks = question.kind, question.cluster, question.num_ranks
+def collective_answer(
+    kind: CollectiveKind,
+    num_bytes: float,
+    cluster: ClusterSpec,
+    num_ranks: int,
+    *,
+    names: Sequence[str] = (),
+    note: str = "",
+    **ways: Any,  # noqa: ANN401 - as _ways has them
+) -> CollectiveAnswer:
+    """Costs and crossovers of a collective of the first ranks, by these algorithms or all suitable.
+
+    ``ways``: other ways to add gradients. Raises InputError for what cannot be done.
+    """
     levels = group_levels(cluster, num_ranks)
     if kind == "p2p":  # between two, through the outermost level that the group spans
         levels = (replace(levels[-1], members=2, dims=()),)
-    known = [each.name for each in ALGORITHMS]
-    suitable = [name for name in known if not unsuitable(name, kind, levels)]
-    names = question.algorithms or suitable
+    suitable = [each.name for each in ALGORITHMS if not unsuitable(each.name, kind, levels)]
+    names = names or suitable
     for name in names:
         if problem := unsuitable(name, kind, levels):
             raise InputError.single("command line", "--algorithm", f"{name} {problem}")
-    costs = [on_levels(name, kind, question.num_bytes, levels) for name in names]
+    costs = [on_levels(name, kind, num_bytes, levels) for name in names]
     costs.sort(key=lambda cost: float(cost.total.time_s))
-    plan_s = planned_s(kind, question.num_bytes, num_ranks, cluster)
+    plan_s = planned_s(kind, num_bytes, num_ranks, cluster)
+    bus_bytes = float(busbw_factor(kind, float(num_ranks))) * num_bytes
+
+    def busbw(seconds: float) -> float:
+        """Bus bandwidth, as nccl-tests defines it, of the collective in so many seconds."""
+        return bus_bytes / seconds if seconds else 0.0
+
     # The fastest algorithm from each size of SIZES on at which it changes.
     by_size = [on_levels(name, kind, SIZES, levels) for name in names]
     best = np.argmin([cost.total.time_s for cost in by_size], axis=0)
     return CollectiveAnswer(
         collective=kind,
-        bytes=question.num_bytes,
+        bytes=num_bytes,
         cluster=cluster.name,
         accelerator=cluster.accelerator.name,
         accelerators=cluster.num_accelerators,
         ranks=num_ranks,
-        note=question.note,
+        note=note,
         levels=levels,
         algorithms=tuple(
             AlgorithmRow(
                 name=cost.algorithm,
                 **_figures(cost.total),
-                busbw_bytes_per_s=question.busbw(float(cost.total.time_s)),
+                busbw_bytes_per_s=busbw(float(cost.total.time_s)),
                 bottleneck=cost.bottleneck,
                 levels=tuple(
                     ShareRow(name=level.name, **_figures(share))
@@ -195,14 +185,14 @@ def collective_answer(question: CollectiveQuestion) -> CollectiveAnswer:
             for cost in costs
         ),
         plan_s=plan_s,
-        plan_busbw_bytes_per_s=None if plan_s is None else question.busbw(plan_s),
+        plan_busbw_bytes_per_s=None if plan_s is None else busbw(plan_s),
         plan_is_measured=kind in cluster.accelerator.collectives
         and num_ranks <= cluster.domain.num_accelerators,
         crossovers=tuple(
             Crossover(from_bytes=float(SIZES[at]), algorithm=names[best[at]])
             for at in [0, *(np.flatnonzero(np.diff(best)) + 1)]
         ),
-        ways=tuple(_ways(question, levels, float(costs[0].total.time_s))),
+        ways=tuple(_ways(num_bytes, num_ranks, levels, float(costs[0].total.time_s), **ways)),
     )
 
 
@@ -211,43 +201,55 @@ def _figures(cost: CollectiveCost) -> dict[str, float]:
 
 
 def _ways(
-    question: CollectiveQuestion, levels: Sequence[GroupLevel], reduce_s: float
+    size: float,
+    ranks: int,
+    levels: Sequence[GroupLevel],
+    reduce_s: float,
+    *,
+    servers: int | None = None,
+    compress: Literal["", "topk", "int8"] = "",
+    density: float = 1.0,
+    buckets: int | None = None,
+    by_priority: bool = False,
+    backward_s: float = math.inf,
 ) -> Iterator[WayRow]:
-    """Servers, compression and buckets, by formulas of one level: the group's slowest."""
-    size, ranks = question.num_bytes, question.num_ranks
+    """Servers, compression and buckets, by formulas of one level: the group's slowest.
+
+    Backward seconds without a value stand for a backward pass that hides all that it can.
+    """
     link = min(levels, key=lambda level: level.bytes_per_s).link
-    if question.servers is not None:
-        cost = algorithms.parameter_server_all_reduce(size, ranks, link, question.servers)
+    if servers is not None:
+        cost = algorithms.parameter_server_all_reduce(size, ranks, link, servers)
         note = "the same sums: all push before any pulls"
-        way = _way(f"parameter server, {question.servers} servers", cost, note, changes=False)
+        way = _way(f"parameter server, {servers} servers", cost, note, changes=False)
         yield way
-        if math.isfinite(question.backward_s):
+        if math.isfinite(backward_s):
             # A worker that waits for no other takes the longer of computation, and push and pull;
             # without what staleness costs in iterations. Source: Dean et al. 2012, section 4.1.
             yield replace(
                 way,
                 name="the same, asynchronous",
-                exposed_s=max(way.time_s - question.backward_s, 0.0),
+                exposed_s=max(way.time_s - backward_s, 0.0),
                 changes_training=True,
                 note=f"changes training: gradients meet weights {ranks - 1} updates younger",
             )
-    if question.compress == "topk":
-        cost = algorithms.top_k_all_gather(size, ranks, link, question.density)
+    if compress == "topk":
+        cost = algorithms.top_k_all_gather(size, ranks, link, density)
         note = "changes training: the other gradients wait for a later iteration"
-        yield _way(f"top-k {question.density:g}, all-gather", cost, note, changes=True)
-    if question.compress == "int8":
+        yield _way(f"top-k {density:g}, all-gather", cost, note, changes=True)
+    if compress == "int8":
         cost = algorithms.int8_all_gather(size, ranks, link)
         note = "changes training: gradients are rounded to 8 bits"
         yield _way("int8, all-gather", cost, note, changes=True)
-    if question.buckets is not None:
-        share, backward_s = 1.0 / question.buckets, question.backward_s
+    if buckets is not None:
+        share = 1.0 / buckets
         exposed_s = float(algorithms.exposed_in_order_s(reduce_s, backward_s, share))
-        name, note = f"{question.buckets} buckets as backward fills them", "the same gradients"
-        if question.by_priority:
+        name, note = f"{buckets} buckets as backward fills them", "the same gradients"
+        if by_priority:
             # A forward pass has half the products of a backward one: no gradients of weights.
             spans_s = (reduce_s, backward_s, backward_s / 2.0)
             exposed_s = float(algorithms.exposed_by_priority_s(*spans_s, share))
-            name = f"{question.buckets} buckets by priority"
+            name = f"{buckets} buckets by priority"
             note = "the same gradients; the optimizer steps layer by layer"
         yield WayRow(
             name=name,

@@ -2,8 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from types import SimpleNamespace
@@ -24,8 +23,8 @@ from planner.answers.rows import (
 )
 from planner.answers.variants import PricedChange, savings
 from planner.cost.context import Context
-from planner.cost.estimate import ITEMS, Estimate, TimeItem, Verdict, estimate
-from planner.cost.ledger import LedgerItem, StageLedger, stage_ledgers
+from planner.cost.estimate import ITEMS, Estimate, TimeItem, Verdict
+from planner.cost.ledger import LedgerItem, StageLedger
 from planner.cost.pipeline import FORMULAS
 from planner.cost.stage_model import price
 from planner.cost.time_items import simulated_makespan_s
@@ -78,33 +77,6 @@ def full_name(name: str, items: Mapping[str, float]) -> str | None:
     return endings[0] if len(endings) == 1 else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryAnswer:
-    """All that is known about one layout's memory."""
-
-    context: Context
-    strategy: Strategy
-    estimate: Estimate
-    ledgers: tuple[StageLedger, ...]  # one per pipeline stage, each at its own fullest moment
-    savings: list[PricedChange]
-    notes: tuple[Note, ...] = ()
-
-
-def memory_answer(
-    context: Context, strategy: Strategy, notes: tuple[Note, ...] = ()
-) -> MemoryAnswer:
-    """Estimate one layout without search."""
-    result = estimate(context, strategy)
-    return MemoryAnswer(
-        context=context,
-        strategy=strategy,
-        estimate=result,
-        ledgers=stage_ledgers(price(context, strategy)),
-        savings=savings(context, strategy, result),
-        notes=notes,
-    )
-
-
 @row_of(
     {"verdict": Verdict, "ledger": list[LedgerItem]},
     derived=("peak_bytes",),
@@ -151,11 +123,18 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
     notes: list[str]
 
     @classmethod
-    def of_answer(cls, answer: MemoryAnswer) -> "MemoryDocument":
-        """Every stage's whole ledger."""
-        memory = answer.estimate.memory
+    def of(
+        cls,
+        context: Context,
+        strategy: Strategy,
+        estimate: Estimate,
+        ledgers: Sequence[StageLedger],
+        notes: Sequence[Note],
+    ) -> "MemoryDocument":
+        """Every stage's whole ledger, each at its own fullest moment."""
+        memory = estimate.memory
         return cls(
-            **cls.figures(answer.context, answer.strategy),
+            **cls.figures(context, strategy),
             **field_values(MemoryFigures, memory),
             headroom_bytes=memory.free_bytes,
             host_limit_bytes=memory.host_limit_bytes if memory.host_bytes else None,
@@ -166,10 +145,10 @@ class MemoryDocument(LayoutFigures, MemoryFigures):
                     verdict=memory.verdict_at(stage.peak_bytes),
                     ledger=stage.items,
                 )
-                for stage in answer.ledgers
+                for stage in ledgers
             ],
-            savings=answer.savings,
-            notes=[str(note) for note in answer.notes],
+            savings=savings(context, strategy, estimate),
+            notes=[str(note) for note in notes],
         )
 
 

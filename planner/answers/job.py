@@ -4,7 +4,7 @@ Formulas first, with their sources; :func:`time_factor` takes columns too.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -186,11 +186,6 @@ class Job:
 
     plan: Plan
     terms: JobAssumptions
-
-    def of_tokens(self, number: int) -> "Job":
-        """The same over so many tokens."""
-        context = self.plan.context.with_job(total_tokens=number)
-        return replace(self, plan=replace(self.plan, context=context))
 
     @property
     def node(self) -> NodeSpec:

@@ -78,11 +78,6 @@ class LargestAnswer:
     found: tuple[Largest, ...]
     is_tight: bool = False  # nothing leaves the margin free, so that it was given up
 
-    @property
-    def is_cut(self) -> bool:
-        """True if the time was over before all was decided."""
-        return any(one.is_cut for one in self.found)
-
 
 @dataclass(kw_only=True)
 class _Quantity:

@@ -7,6 +7,7 @@ from planner.cost.context import Context
 from planner.errors import InputError, Problem
 from planner.formats.megatron.options import chunks_of, even_chunks, parse_layout
 from planner.notes import COMMAND_LINE
+from planner.query.options import word_of
 from planner.search.space.interleaving import default_layers
 from planner.search.space.legality import violations
 from planner.spec.strategy import (
@@ -116,9 +117,7 @@ def _problems_with(context: Context, request: Request) -> Iterator[tuple[str, st
 
 
 def _raise(problems: Iterable[tuple[str, str]]) -> None:
-    found = [Problem(where=COMMAND_LINE, key=key, message=text) for key, text in problems]
-    if found:
-        raise InputError(found)
+    InputError.check(Problem(where=COMMAND_LINE, key=key, message=text) for key, text in problems)
 
 
 def with_batch(context: Context, strategy: Strategy) -> Context:
@@ -212,15 +211,6 @@ def default_chunks(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
     )
 
 
-def _word(strategy: Strategy, name: str) -> str:
-    value = getattr(strategy, name)
-    if name == "offload":
-        return _offload(strategy)
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
-
-
 def _offload(strategy: Strategy) -> str:
     percent = strategy.offload_percent
     return f"{strategy.offload} {percent} %" if percent < 100 else strategy.offload
@@ -238,10 +228,11 @@ def _moved(strategy: Strategy) -> dict[str, str]:
 def values(strategy: Strategy) -> dict[str, str]:
     """Return the values that distinguish layouts, by title."""
     named = {
-        decision.title or name: _word(strategy, name)
+        decision.title or name: word_of(getattr(strategy, name))
         for name, decision in STRATEGY_FIELDS.items()
         if decision.kind and name != "offload_percent"
     }
+    named["offload"] = _offload(strategy)
     layers, modules = strategy.layers_per_stage, strategy.recompute_modules
     listed = ", ".join(map(str, layers))
     return {

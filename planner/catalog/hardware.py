@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.catalog import hwdb_dir, unknown_name
-from planner.catalog.figures import FileModel, validate
+from planner.catalog.figures import FileModel, as_stated, validate
 from planner.catalog.hardware_convert import (
     UNITS,
     figures_of,
@@ -29,7 +29,7 @@ from planner.catalog.hardware_file import (
     RangesFile,
 )
 from planner.documents.file import is_file
-from planner.documents.tree import load_trusted, load_yaml
+from planner.documents.tree import load_yaml
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec
 
@@ -57,7 +57,7 @@ def load_accelerator(argument: str | Path) -> AcceleratorSpec:
 def _own(schema: type[FileModel], name: str) -> FileModel:
     """A file of which the catalog has one."""
     path = hwdb_dir() / f"{name}.yaml"
-    return validate(schema, load_trusted(path), str(path))
+    return validate(schema, as_stated(path), str(path))
 
 
 @cache
@@ -110,14 +110,7 @@ def read_file(
 ) -> tuple[Path, dict[str, Any]]:
     """Return the file of a name, alias or path, and its data as they stand."""
     path = find_file(kind, argument, beside, key)
-    return path, load_yaml(path) if is_path(argument) else _of_catalog(path)
-
-
-@cache
-def _of_catalog(path: Path) -> dict[str, Any]:
-    """What a file of the catalog states, not checked; nobody changes it."""
-    file: dict[str, Any] = load_trusted(path)
-    return file
+    return path, load_yaml(path) if is_path(argument) else as_stated(path)
 
 
 def load_file(schema: type[File], kind: Kind, argument: str | Path) -> tuple[Path, File]:

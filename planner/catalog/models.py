@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.catalog import list_models, models_dir
+from planner.catalog.figures import as_stated
 from planner.catalog.model_file import ModelKeys, read_model
 from planner.documents.file import is_file, is_folder
-from planner.documents.tree import load_trusted, load_yaml
+from planner.documents.tree import load_yaml
 from planner.errors import InputError, did_you_mean
 from planner.limits import name_of
 from planner.spec.model import ModelSpec
@@ -74,13 +75,13 @@ def _nearest_in_size(billions: float, *, is_mixture: bool) -> str:
     distance = {
         name: abs(math.log(_stated_billions(name) / billions))
         for name in list_models()
-        if not is_mixture or "moe" in _trusted(f"{name}.yaml")
+        if not is_mixture or "moe" in as_stated(models_dir() / f"{name}.yaml")
     }
     return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
 
 
 def _stated_billions(name: str) -> float:
-    return float(_trusted(f"{name}.yaml")["params_expected"]) / 1e9
+    return float(as_stated(models_dir() / f"{name}.yaml")["params_expected"]) / 1e9
 
 
 def _billions(name: str) -> float | None:
@@ -110,7 +111,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
         from planner.catalog.hf.reader import read_config
 
         return read_config(path)
-    raw = _trusted(path.name) if name else load_yaml(path)
+    raw = as_stated(path) if name else load_yaml(path)
     file = read_model(raw, str(path))
     notes = (f"{argument} is read as {name}",) if name and name != argument else ()
     return ModelDetails(
@@ -229,16 +230,9 @@ def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
 
 
 @cache
-def _trusted(*names: str) -> Mapping[str, Any]:
-    """What a file of the catalog states, not checked; nobody changes it."""
-    file: Mapping[str, Any] = load_trusted(models_dir().joinpath(*names))
-    return file
-
-
-@cache
 def _spellings(file: str) -> Mapping[str, Any]:
     """What one of the catalog's files of names says, by plain names."""
-    return {plain(name): said for name, said in _trusted("names", file).items()}
+    return {plain(name): said for name, said in as_stated(models_dir() / "names" / file).items()}
 
 
 def _missing_layers(name: str) -> Mapping[str, Any] | None:

@@ -1,7 +1,7 @@
 """Entries of the catalog by words: of their names, and of what they are."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from planner.catalog import list_models
@@ -12,7 +12,6 @@ from planner.catalog.models import load_model, plain
 from planner.catalog.recipes import Recipe, load_recipes
 from planner.errors import did_you_mean
 from planner.notes import Problems
-from planner.spec.model import ModelSpec
 
 SINGULAR: Mapping[Kind, Literal["accelerator", "node", "fabric", "machine"]] = {
     "accelerators": "accelerator",
@@ -25,34 +24,27 @@ Key = TypeVar("Key", str, Entry)
 
 def find_models(words: tuple[str, ...]) -> list[str]:
     """Models of the catalog that all words apply to; InputError where a word applies to none."""
-    if not words:
-        return list_models()
-    own: dict[str, frozenset[str]] = {}
-    for name in list_models():
-        model = load_model(name)
-        kind, attention = "moe mixture" if model.moe else "dense", _attention(model)
-        own[name] = _split(model.name, model.family, model.architecture, kind, attention)
-    return _matching(own, words, "planner show models")
+    return _matching(list_models(), _model_words, words, "planner show models")
 
 
 def find_hardware(words: tuple[str, ...]) -> list[Entry]:
     """Entries of all kinds that all words apply to; InputError where a word applies to none."""
     entries = [(kind, name) for kind in SINGULAR for name in list_names(kind)]
-    if not words:
-        return entries
-    own = {(kind, name): _hardware_words(kind, name) for kind, name in entries}
-    return _matching(own, words, "planner show hardware")
+    return _matching(entries, _hardware_words, words, "planner show hardware")
 
 
 def find_recipes(words: tuple[str, ...]) -> list[Recipe]:
     """Recipes that all words apply to; InputError where a word applies to none."""
     recipes = {recipe.recipe: recipe for recipe in load_recipes()}
-    own: dict[str, frozenset[str]] = {}
-    for name, recipe in recipes.items():
+
+    def words_of(name: str) -> frozenset[str]:
+        recipe = recipes[name]
         what = (name, recipe.source.vendor, recipe.model, recipe.task, recipe.precision)
         gpus = f"{recipe.gpus}gpu" if recipe.gpus else ""
-        own[name] = _split(*what, recipe.sharding, recipe.accelerator, recipe.node, gpus)
-    return [recipes[name] for name in _matching(own, words, "planner show recipes")]
+        return _split(*what, recipe.sharding, recipe.accelerator, recipe.node, gpus)
+
+    found = _matching(list(recipes), words_of, words, "planner show recipes")
+    return [recipes[name] for name in found]
 
 
 def unique_match(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
@@ -73,16 +65,21 @@ def _split(*texts: str) -> frozenset[str]:
     return frozenset({*parts, *map(plain, lower)} - {""})
 
 
-def _attention(model: ModelSpec) -> str:
+def _model_words(name: str) -> frozenset[str]:
+    """Words of a model's names, and of its kinds of layers and of attention."""
+    model = load_model(name)
+    attention = "mqa" if model.num_kv_heads == 1 else "gqa"
     if model.mla:
-        return "mla"
-    if model.num_kv_heads == model.num_heads:
-        return "mha"
-    return "mqa" if model.num_kv_heads == 1 else "gqa"
+        attention = "mla"
+    elif model.num_kv_heads == model.num_heads:
+        attention = "mha"
+    kind = "moe mixture" if model.moe else "dense"
+    return _split(model.name, model.family, model.architecture, kind, attention)
 
 
-def _hardware_words(kind: Kind, name: str) -> frozenset[str]:
+def _hardware_words(entry: Entry) -> frozenset[str]:
     """Words of an entry's file as it stands: checking hundreds of files would take a second."""
+    kind, name = entry
     file = stated(kind, name)
     texts = [SINGULAR[kind], name]
     texts += [
@@ -109,16 +106,20 @@ def _applies(word: str, own: frozenset[str]) -> bool:
 
 
 def _matching(
-    entries: Mapping[Key, frozenset[str]], words: tuple[str, ...], listing: str
+    entries: Sequence[Key],
+    words_of: Callable[[Key], frozenset[str]],
+    words: tuple[str, ...],
+    listing: str,
 ) -> list[Key]:
     """Entries that all words apply to; ``listing`` prints all."""
+    own = {entry: words_of(entry) for entry in entries} if words else {}
     problems = Problems()
     for word in words:
-        if any(_applies(word, own) for own in entries.values()):
+        if any(_applies(word, each) for each in own.values()):
             continue
-        known = set().union(*entries.values())
+        known = set().union(*own.values())
         known |= {name if isinstance(name, str) else name[1] for name in entries}
         hint = did_you_mean(word, sorted(known)) or f"`{listing}` lists all"
         problems.add("WORDS", f"{word!r} is the name of nothing and applies to nothing; {hint}")
     problems.finish()
-    return [key for key, own in entries.items() if all(_applies(word, own) for word in words)]
+    return [entry for entry in entries if all(_applies(word, own[entry]) for word in words)]

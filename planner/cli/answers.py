@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import options
+from planner.cli.output import fail
 from planner.cli.plan import BATCHES
-from planner.errors import InputError, NothingFitsError
+from planner.errors import NothingFitsError
 from planner.notes import Note, NoteKind, Problems
 from planner.query.query import Query
 from planner.report.document import Shown
@@ -323,18 +324,16 @@ def job(
     if not query.cluster:
         total = problems.count("--tokens", tokens)
         plan, _ = saved_plan(query, ("tokens",), problems)
-        made = Job(plan=plan, terms=terms)
-        if total is not None:
-            made = made.of_tokens(total)
-        elif not made.total_tokens:
-            text = f"needed: {query.model} was saved without; such as 15T"
-            raise InputError.single("command line", "--tokens", text)
+        total = total or plan.context.job.total_tokens
+        if total is None:
+            fail("--tokens", f"needed: {query.model} was saved without; such as 15T")
+        plan = replace(plan, context=plan.context.with_job(total_tokens=total))
     else:
         if tokens is None:
             problems.add("--tokens", "needed: tokens of the whole job, such as 15T")
         found = best_of(query, progress, problems=problems)
-        made = Job(plan=found.plans[0], terms=terms)
-        notes = found.notes
+        plan, notes = found.plans[0], found.notes
+    made = Job(plan=plan, terms=terms)
     made.check()
     return Shown(
         kind="job",

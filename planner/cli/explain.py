@@ -9,6 +9,7 @@ import typer
 
 from planner.cli import options
 from planner.errors import did_you_mean
+from planner.limits import number_in
 from planner.notes import Note, Problems
 from planner.query.query import Query
 from planner.report.document import Shown
@@ -55,10 +56,12 @@ def explain(
     verbose: options.Verbose = False,
 ) -> Shown:
     """``planner explain``: exits with 3 where the layout does not fit."""
-    from planner.answers.explain import MemoryDocument, memory_answer
+    from planner.answers.explain import MemoryDocument
     from planner.cli.saved import saved_plan
     from planner.cost.estimate import estimate
-    from planner.report.explain import print_memory_answer
+    from planner.cost.ledger import stage_ledgers
+    from planner.cost.stage_model import price
+    from planner.report.explain import print_memory
 
     if not query.cluster or (not item and _is_plan(query.model)):
         item = query.cluster
@@ -74,20 +77,18 @@ def explain(
     context, strategy, notes = _layout(
         query, recompute_layers, layers_per_stage, offload_activations
     )
+    result, whole = estimate(context, strategy), verbose or show_all
     if item == "memory":
-        answer = memory_answer(context, strategy, notes)
-        fits, whole = answer.estimate.memory.fits, verbose or show_all
+        ledgers = stage_ledgers(price(context, strategy))
+        screen = partial(print_memory, context=context, strategy=strategy, memory=result.memory)
         shown = Shown(
             kind="memory",
-            found=answer,
-            body=MemoryDocument.of_answer,
-            screen=partial(print_memory_answer, show_all=show_all, verbose=whole),
+            found=MemoryDocument.of(context, strategy, result, ledgers, notes),
+            screen=partial(screen, ledgers=ledgers, show_all=show_all, verbose=whole),
         )
     else:
-        result = estimate(context, strategy)
-        fits = result.memory.fits
-        shown = _explained(context, strategy, result, item, show_all=show_all or verbose)
-    return replace(shown, exit_code=0 if fits else 3)
+        shown = _explained(context, strategy, result, item, show_all=whole)
+    return replace(shown, exit_code=0 if result.memory.fits else 3)
 
 
 def _is_plan(name: str) -> bool:
@@ -201,7 +202,7 @@ def collective(
     verbose: options.Verbose = False,
 ) -> Shown:
     """``planner collective``."""
-    from planner.answers.collective import CollectiveQuestion, collective_answer, most_whole_ranks
+    from planner.answers.collective import collective_answer, most_whole_ranks
     from planner.catalog.clusters import load_cluster
     from planner.collectives.algorithms import BY_NAME
     from planner.report.show import print_collective
@@ -243,18 +244,17 @@ def collective(
         f"the largest group that fills whole units of every level: {num_ranks:,} of "
         f"{machines.num_accelerators:,} ranks; --group takes another"
     )
-    question = CollectiveQuestion(
-        kind=kind.replace("-", "_"),  # type: ignore[arg-type]
-        num_bytes=num_bytes,
-        cluster=machines,
-        num_ranks=num_ranks,
-        algorithms=tuple(dict.fromkeys(names)),
-        note=note if is_part else "",
-        **ways,
-    )
     return Shown(
         kind="collective",
-        found=collective_answer(question),
+        found=collective_answer(
+            kind.replace("-", "_"),  # type: ignore[arg-type]
+            num_bytes,
+            machines,
+            num_ranks,
+            names=tuple(dict.fromkeys(names)),
+            note=note if is_part else "",
+            **ways,
+        ),
         screen=partial(print_collective, verbose=verbose),
     )
 
@@ -264,10 +264,7 @@ def _compression(problems: Problems, text: str) -> dict[str, Any]:
     name, _, share = text.partition(":")
     if text in ("", "int8"):
         return {"compress": text}
-    try:
-        density = float(share)
-    except ValueError:
-        density = 0.0
+    density = number_in(share)
     if name != "topk" or not 0.0 < density <= 1.0:
         problems.add("--compress", f"must be int8, or topk:SHARE above 0 to 1; given {text!r}")
     return {"compress": "topk", "density": density}

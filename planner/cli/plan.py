@@ -174,7 +174,8 @@ def _maximized(query: Query, maximize: str, progress: "Progress", *, verbose: bo
         progress=progress,
     )
     if not any(one.value for one in answer.found):
-        raise deadline.nothing_found() if answer.is_cut else nothing_fits(resolved)
+        is_cut = any(one.is_cut for one in answer.found)
+        raise deadline.nothing_found() if is_cut else nothing_fits(resolved)
     following = shlex.join(["planner", "plan", *query.words()])
     return Shown(
         kind="largest",

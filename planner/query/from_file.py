@@ -34,10 +34,12 @@ ASSUME = "--assume"
 # What ``--assume`` may say by name: numbers, words, and where a launcher shards.
 ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep", "etp")
 ASSUMED_WORDS = ("optimizer", "precision")
-RECOMPUTE = {
-    "none": ("recompute_layers_per_stage", PerChunk(0)),
-    "selective": ("selective_layers_per_stage", ALL),
-    "full": ("recompute_layers_per_stage", ALL),
+# Others, by what is said of them.
+ASSUMED: Mapping[str, tuple[str, object]] = {
+    "recompute=none": ("recompute_layers_per_stage", PerChunk(0)),
+    "recompute=selective": ("selective_layers_per_stage", ALL),
+    "recompute=full": ("recompute_layers_per_stage", ALL),
+    **{f"zero_stage={stage}": ("zero_stage", stage) for stage in range(4)},
 }
 
 
@@ -212,17 +214,14 @@ def read_assumed(texts: Sequence[str]) -> dict[str, object]:
 
 def _assumed(text: str) -> tuple[str, object]:
     name, _, value = text.partition("=")
-    if name == "recompute" and value in RECOMPUTE:
-        return RECOMPUTE[value]
+    if text in ASSUMED:
+        return ASSUMED[text]
     if name in ASSUMED_WORDS and value:
         return name, value
     is_number = value.isascii() and value.isdigit() and len(value) < 9
     if name in ASSUMED_NUMBERS and is_number:
         return name, int(value)
-    if name == "zero_stage" and value in ("0", "1", "2", "3"):
-        return name, int(value)
-    allowed = [f"recompute={each}" for each in RECOMPUTE]
-    allowed += [f"{each}=..." for each in (*ASSUMED_WORDS, *ASSUMED_NUMBERS, "zero_stage")]
+    allowed = [*ASSUMED, *(f"{each}=..." for each in (*ASSUMED_WORDS, *ASSUMED_NUMBERS))]
     raise InputError.single(
         "command line",
         ASSUME,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import contains
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.documents.tree import load_own
 from planner.formats import registry as formats
@@ -18,6 +18,7 @@ from planner.spec.model import ModelSpec
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, FieldSpec, gpus_of_replica
 
 LEGALITY = "legality"
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,9 @@ class Values:
         return None if value is None else value.value
 
     def _checked(
-        self, name: str, allows: Callable[[Any], bool], allowed: str, rule: str = "job.value"
-    ) -> Any:  # noqa: ANN401
-        value = self.given(name)
+        self, name: str, allows: Callable[[Value], bool], allowed: str, rule: str = "job.value"
+    ) -> Value | None:
+        value: Value | None = self.given(name)
         if value is None or allows(value):
             return value
         self.add(rule, f"{name} must be {allowed}; given {brief(value)}", name)
@@ -141,15 +142,11 @@ class Values:
     def whole(self, name: str, *, least: int = 1, most: int = MAX_GPUS) -> int | None:
         """A whole number in its range."""
         allows = partial(_is_whole, least=least, most=most)
-        found: int | None = self._checked(name, allows, f"a whole number from {least} to {most:,}")
-        return found
+        return self._checked(name, allows, f"a whole number from {least} to {most:,}")
 
     def word(self, name: str, allowed: Sequence[str], rule: str = "job.value") -> str | None:
         """One of the words allowed."""
-        found: str | None = self._checked(
-            name, partial(contains, allowed), f"one of {', '.join(allowed)}", rule
-        )
-        return found
+        return self._checked(name, partial(contains, allowed), f"one of {', '.join(allowed)}", rule)
 
     def of(self, name: str, decision: FieldSpec, usual: int | str) -> int | str:
         """Return the file's value of a field of strategies; the usual value if missing or wrong."""
@@ -164,7 +161,11 @@ class Values:
 
     def words(self, name: str) -> tuple[str, ...] | None:
         """A list of words."""
-        value = self._checked(name, _are_words, "a list of words")
+
+        def are_words(value: Any) -> bool:  # noqa: ANN401 - whatever the file holds
+            return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+        value: Any = self._checked(name, are_words, "a list of words")
         return None if value is None else tuple(value)
 
     def counts(
@@ -179,22 +180,17 @@ class Values:
             return layers
         if layers is not None and isinstance(value, PerChunk):
             return tuple(min(vpp * value.number, held) for held in layers)
-        value = self._checked(name, _are_counts, "one whole number per stage")
+
+        def are_counts(value: Any) -> bool:  # noqa: ANN401 - whatever the file holds
+            is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_GPUS
+            return is_list and all(_is_whole(one, 0, MAX_GPUS) for one in value)
+
+        value = self._checked(name, are_counts, "one whole number per stage")
         return None if value is None else tuple(value)
 
 
 def _is_whole(value: object, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _are_words(value: object) -> bool:
-    is_list = isinstance(value, list | tuple)
-    return is_list and all(isinstance(one, str) for one in value)  # type: ignore[attr-defined]
-
-
-def _are_counts(value: object) -> bool:
-    is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_GPUS
-    return is_list and all(_is_whole(one, 0, MAX_GPUS) for one in value)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)

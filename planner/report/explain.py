@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from planner.answers.explain import ExplainDocument, ItemRow, MemoryAnswer, TimeTreeRow
+from planner.answers.explain import ExplainDocument, ItemRow, MemoryDocument, TimeTreeRow
 from planner.answers.layout import short_layout
 from planner.answers.software import assumptions_line
 from planner.answers.variants import PricedChange
@@ -195,10 +195,11 @@ def ledger_table(ledger: StageLedger, most: int | None = None) -> Table[LedgerIt
     return Table(ledger.items[:most], columns)
 
 
-def _stages(answer: MemoryAnswer) -> Table[Sequence[str]]:
-    memory, layers = answer.estimate.memory, answer.strategy.layers_per_stage
+def _stages(
+    ledgers: Sequence[StageLedger], strategy: Strategy, memory: MemoryEstimate
+) -> Table[Sequence[str]]:
     rows = []
-    for ledger in answer.ledgers:
+    for ledger in ledgers:
         groups = dict.fromkeys(GROUPS, 0.0)
         for item in ledger.items:
             name = item.name.partition(".")[0]
@@ -207,7 +208,7 @@ def _stages(answer: MemoryAnswer) -> Table[Sequence[str]]:
         held = (format_bytes(size) if size else "-" for size in groups.values())
         peak, verdict = format_bytes(ledger.peak_bytes), memory.verdict_at(ledger.peak_bytes)
         stage = ledger.stage
-        rows.append((str(stage), str(layers[stage]), *held, peak, verdict))
+        rows.append((str(stage), str(strategy.layers_per_stage[stage]), *held, peak, verdict))
     return text_table(("stage", "layers", *GROUPS, "peak", ""), rows, left=("",))
 
 
@@ -253,27 +254,34 @@ def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
     )
 
 
-def print_memory_answer(
-    answer: MemoryAnswer, console: Console, *, show_all: bool, verbose: bool
+def print_memory(
+    document: MemoryDocument,
+    context: Context,
+    strategy: Strategy,
+    memory: MemoryEstimate,
+    ledgers: Sequence[StageLedger],
+    console: Console,
+    *,
+    show_all: bool,
+    verbose: bool,
 ) -> None:
     """Print whether it fits, what takes most, what would save; ``verbose``: all of it."""
-    memory, context = answer.estimate.memory, answer.context
     title = inputs_line([context], batch=f"sequences of {context.job.seq_len} tokens")
     verdict = (
         f"{memory.peak_bytes / GIB:,.2f} of {memory.hbm_bytes / GIB:,.2f} GiB: "
         f"{_verdict(memory, ',')}; published peaks are off by up to "
         f"{format_bytes(memory.uncertainty_bytes)}."
     )
-    strategy, fullest = answer.strategy, answer.ledgers[memory.stage]
+    fullest = ledgers[memory.stage]
     sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
     layout = (
         f"{strategy.num_gpus:,} GPUs: {short_layout(strategy)}, {strategy.num_micro_batches} "
         f"micro-batches{sequence_parallel}"
     )
     peak = f"The peak is in the {fullest.moment}."
-    several = len(answer.ledgers) > 1
+    several = len(ledgers) > 1
     if several:
-        sizes = [f"{ledger.peak_bytes / GIB:,.1f}" for ledger in answer.ledgers]
+        sizes = [f"{ledger.peak_bytes / GIB:,.1f}" for ledger in ledgers]
         sizes[8:] = ["..."] * (len(sizes) > 8)
         peak = (
             f"Fullest is pipeline stage {fullest.stage}, in the {fullest.moment}; GiB of all "
@@ -286,18 +294,18 @@ def print_memory_answer(
         Text(f"\nledger of stage {memory.stage}", "bold"),
         ledger_table(fullest, most),
         f"and {len(hidden)} smaller items (--all shows them)" if hidden else "",
-        *((Text("\nby stage", "bold"), _stages(answer)) if several else ()),
+        *((Text("\nby stage", "bold"), _stages(ledgers, strategy, memory)) if several else ()),
         Text(),
     ]
-    possible = [saving for saving in answer.savings if saving.peak_bytes is not None]
-    savings = answer.savings if verbose else possible[:5]
+    possible = [saving for saving in document.savings if saving.peak_bytes is not None]
+    savings = document.savings if verbose else possible[:5]
     more = "-v adds every item and stage, all changes, assumptions; --all small items too."
-    assumed = assumptions_line(answer.context, [answer.strategy])
+    assumed = assumptions_line(context, [strategy])
     show(
         console,
         Text(title, "dim"),
         Text(layout, "dim"),
-        *(Text(f"note: {note}", "dim") for note in answer.notes if verbose),
+        *(Text(f"note: {note}", "dim") for note in document.notes if verbose),
         Text(verdict, styles.get(memory.verdict, "bold red")),
         peak,
         _host_line(memory),

@@ -20,6 +20,7 @@ from planner.check.fix import FixedFile
 from planner.check.plan import PLAN
 from planner.check.result import Figures
 from planner.limits import one_line
+from planner.query.options import word_of
 from planner.report.table import Column, Part, Table, show, whole
 from planner.report.tables import plans_table
 from planner.report.words import inputs_line, runs_text
@@ -191,14 +192,12 @@ def _changed(repaired: Repaired) -> str:
 
 
 def _shown(value: Value) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
     if isinstance(value, dict):
         used = zip(POLICIES, value.values(), strict=True)
         words = [f"{name} {_shown(counts)}" for name, counts in used if any(counts)]
         return "; ".join(words) or "none"
     if not isinstance(value, tuple):
-        return str(value)
+        return word_of(value)
     return (", ".join(map(str, value)) or "none") if len(value) <= 8 else runs_text(value)
 
 

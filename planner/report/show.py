@@ -1,7 +1,7 @@
 """Lists and entries of the catalog for the terminal, and collectives on one of its networks."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -325,14 +325,17 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
 
 
 def _ways(ways: Sequence[WayRow]) -> Table[WayRow]:
-    def if_known(value: float | None, in_words: Callable[[float], str]) -> str:
-        return "" if value is None else in_words(value)
-
     columns: list[Column[WayRow]] = [
         Column("other way", "name", right=False),
         Column("time", lambda row: format_seconds(row.time_s)),
-        Column("exposed", lambda row: if_known(row.exposed_s, format_seconds)),
-        Column("sent", lambda row: if_known(row.sent_bytes, format_bytes)),
+        Column(
+            "exposed",
+            lambda row: "" if row.exposed_s is None else format_seconds(row.exposed_s),
+        ),
+        Column(
+            "sent",
+            lambda row: "" if row.sent_bytes is None else format_bytes(row.sent_bytes),
+        ),
         Column("what it does", "note", right=False, wraps=True),
     ]
     return Table(ways, columns)

@@ -94,7 +94,7 @@ def test_every_question_is_asked_as_by_its_command(tmp_path: Path) -> None:
     usual = {"seq_len": 2048, "global_batch": 64}
     question = ("llama3.2-1b", "8xh100")
     memory = planner.memory(*question, zero_stage=1, **usual)
-    assert memory.found.estimate.memory.peak_bytes == memory.to_dict()["peak_bytes"]
+    assert memory.found.peak_bytes == memory.to_dict()["peak_bytes"]
     assert "8 GPUs: dp=8, ZeRO-1" in str(memory)
     assert planner.why(*question, tp=8, **usual).to_dict()["schema"] == "why"
     assert "1 GPU (of a dgx-h100)" in str(planner.size("llama3.2-1b", "dgx-h100", **usual))
