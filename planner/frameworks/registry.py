@@ -179,7 +179,7 @@ def _resolve(framework: str, profile: str) -> dict[str, dict[str, Any]]:
         shared = stated_figures("common")
         figures = {name: own.get(name, {}) | shared.get(name, {}) for name in _SECTIONS}
     else:
-        base_framework, _, base_profile = str(parent).rpartition("/")
+        base_framework, _, base_profile = parent.rpartition("/")
         figures = _resolve(base_framework or framework, base_profile)
     figures = _with_facts(figures, own.get("facts", {}))
     return {section: {**figures.get(section, {}), **own.get(section, {})} for section in _SECTIONS}
@@ -269,7 +269,7 @@ def _inherited(name: str) -> dict[str, tuple[SavedTensorSpec, ...]]:
     """Sections of a table file laid over those it extends."""
     figures = dict(saved_figures(name))
     parent = figures.pop("extends", None)
-    sections = _inherited(str(parent)) if parent else {}
+    sections = _inherited(parent) if parent else {}
     sections |= _sections(figures)
     return sections
 
