@@ -150,7 +150,10 @@ def search(
     if breaks_ties and plans:
         progress("looking for the simplest that ties", 0.75)
         best_s = {plan.strategy.num_gpus: plan.weighed_s for plan in (plans[0], *ladder)}
-        simple = ranked_by(exploration, context, list(best_s))
+        # What uses GPUs that the best leaves idle may tie with it.
+        most = exploration.shapes.gpus.max() if goal.order == "at_most" else num_gpus
+        counts = [*best_s, *range(num_gpus + 1, most + 1)]
+        simple = ranked_by(exploration, context, counts)
         of_first, *of_ladder = simplest_of(simple, goal, best_s, top)
         # The best itself where the time is over.
         ties = _found(simple, of_first) or plans[:1]
@@ -170,7 +173,7 @@ def search(
     if num_too_big:
         dropped["fits_in_memory"] = num_too_big
     return SearchResult(
-        num_gpus=num_gpus,
+        num_gpus=plans[0].strategy.num_gpus if plans else 0,
         plans=plans,
         frontier=tuple(found for one in line for found in _found(exploration, one)),
         ladder=tuple(ladder),

@@ -210,7 +210,7 @@ def test_the_first_plan_is_the_simplest_of_those_that_tie_with_the_fastest(
     event(f"the fastest is the simplest: {fastest.strategy == first.strategy}")
     can = policies_that_say(context, narrowing, first.strategy)
     value_s = first.iteration_s * least_weight(context, first.strategy, can)
-    expected = within[1].best_s[within[1].num_gpus == result.num_gpus]
+    expected = within[1].best_s[within[1].num_gpus >= fastest.strategy.num_gpus]
     assert_equal_times([value_s], [float(expected.min())])
     assert first.weighed_s <= tied_s * (1.0 + ROUNDING)
 

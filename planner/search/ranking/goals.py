@@ -69,21 +69,19 @@ def simplest_of(
     """The simplest layouts that tie with the best one of each of some numbers of GPUs.
 
     ``exploration`` ranks by simplicity. A tie takes at most ``1 + TIE_FRACTION`` times the time of
-    the best, ``best_s`` with penalties, on as many GPUs. Of the first number, to which the limits
-    of the goal apply, the k simplest.
+    the best, ``best_s`` with penalties, on as many GPUs; of the first number also on more, as far
+    as they are explored. Of these, to which the limits of the goal apply, the k simplest.
     """
     gpus = exploration.candidates.gpus
-    first, *_ = best_s
+    first, *fewer = best_s
+    is_first = gpus >= first
     # 1e-9: so that rounding drops neither the best one itself nor one that just keeps a limit.
-    tied_s = np.array([best_s.get(number, 0.0) for number in gpus.tolist()])
+    tied_s = np.array([best_s.get(min(number, first), 0.0) for number in gpus.tolist()])
     tied_s = tied_s * (1.0 + TIE_FRACTION) * (1.0 + 1e-9)
     longest_s = np.asarray(goal.longest_s(gpus * 1.0)) * (1.0 + 1e-9)
-    exploration.keep_to(np.where(gpus == first, longest_s, np.inf), tied_s)
-    fields = [
-        fastest_within(exploration, gpus == number, k if number == first else 1)
-        for number in best_s
-    ]
-    return least_values(exploration, *fields)
+    exploration.keep_to(np.where(is_first, longest_s, np.inf), tied_s)
+    ladder = [fastest_within(exploration, gpus == number) for number in fewer]
+    return least_values(exploration, fastest_within(exploration, is_first, k), *ladder)
 
 
 def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:

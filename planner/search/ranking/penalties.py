@@ -119,6 +119,11 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
             reason="ZeRO-3 beyond one scale-up domain where pipelining is offered: two tuned "
             "recipes, with GPUs of 270 GiB or a domain of 72",
         ),
+        "sharded_experts": Penalty(
+            num_runs=3,
+            reason="ZeRO-3 of mixtures where pipelining is offered: none of 91 tuned recipes, and "
+            "slower than stages in published comparisons",
+        ),
         "weights_over_many_ranks": Penalty(
             factor=1.45,
             num_runs=6,
@@ -168,8 +173,10 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
             steps=2.0,
             reason="none of 57 tuned recipes, but for 61 layers, a prime number: all of 25",
         ),
-        "short_context": Simplicity(
-            steps=0.6, reason="context parallelism that sequences below 16k do not need"
+        "small_context_pieces": Simplicity(
+            steps=0.3,
+            reason="per halving of a rank's part of a sequence below 16k tokens: one of 17 runs "
+            "of 32k and more cuts finer",
         ),
         "context_parallel": Simplicity(
             steps=0.5, reason="per doubling: tensor parallelism comes first where the node has room"
@@ -256,7 +263,7 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
         ("odd_degrees", np.bitwise_and(columns.pp, columns.pp - 1) > 0),
         ("context_parallel", _doublings(columns.cp)),
         ("many_context_ranks", _doublings(columns.cp, 16)),
-        ("short_context", cuts & is_short),
+        ("small_context_pieces", cuts * _doublings(16384 * columns.cp, seq_len)),
         ("context_parallel_under_fsdp", cuts & is_short & is_fsdp),
         # Published runs have at least 4,096 tokens of a sequence on a context-parallel rank.
         ("short_context_pieces", cuts * _doublings(4096 * columns.cp, seq_len)),
@@ -301,6 +308,10 @@ def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
         ),
         ("sharded_gradients", (columns.zero_stage == 2) & (is_choice and "pp" in support.features)),
         ("sharded_weights", by_choice),
+        (
+            "sharded_experts",
+            by_choice & ("pp" in support.features) & (context.model.moe is not None),
+        ),
         ("optimizer_offload", columns.offload > 0),
         ("parameter_offload", offloads(columns, "parameters") > 0),
         ("nvme", offloads(columns, "nvme") > 0),

@@ -98,11 +98,10 @@ USES: tuple[tuple[dict[str, Any], dict[str, object], dict[str, int]], ...] = (
         {"tp": 16, "sequence_parallel": True},
         {"tensor_parallel": 4, "tensor_parallel_across_domains": 1},
     ),
-    # 4,096 tokens in pieces of 1,024: half of 4,096 twice.
-    ({}, {"cp": 4}, {"context_parallel": 2, "short_context": 1, "short_context_pieces": 2}),
+    # 4,096 tokens in pieces of 1,024: half of 16,384 four times, of 4,096 twice.
+    ({}, {"cp": 4}, {"context_parallel": 2, "small_context_pieces": 4, "short_context_pieces": 2}),
     # Long pieces cost their ranks alone.
-    ({"seq_len": 16384}, {"cp": 4}, {"context_parallel": 2}),
-    ({"seq_len": 16384}, {"cp": 8}, {"context_parallel": 3, "short_context_pieces": 1}),
+    ({"seq_len": 65536}, {"cp": 4}, {"context_parallel": 2}),
     ({}, {"micro_batch": 8}, {}),
     ({}, {"micro_batch": 32}, {"large_micro_batch": 2}),
     # A long sequence is no large micro-batch.
@@ -144,7 +143,7 @@ USES: tuple[tuple[dict[str, Any], dict[str, object], dict[str, int]], ...] = (
         )
     ),
     ({"model": "deepseek-v3"}, {"ep": 256}, {"many_expert_ranks": 2}),
-    ({"seq_len": 131072}, {"cp": 32}, {"context_parallel": 5, "many_context_ranks": 1}),
+    ({"seq_len": 2**19}, {"cp": 32}, {"context_parallel": 5, "many_context_ranks": 1}),
     (
         {},
         {"pp": 32, "tp": 4, "sequence_parallel": True},
