@@ -23,8 +23,6 @@ from planner.search.space.narrow import read_narrowing
 from planner.spec.strategy import SEARCHED_FIELDS
 from planner.units import format_bytes, format_count, format_seconds, format_stage
 
-# Broken by whole replicas where plans always shard: their memory is known all the same.
-NO_SHARDS = "legality.zero_stage_offered"
 LEAST_ADVICE_FRACTION = 0.02  # plans that are less faster than this are not worth a change
 # Where a deficit is shown: the first of them that the file states.
 DECISIONS = ("micro_batch", "zero_stage", "tp", "pp", "recompute_layers_per_stage", "num_gpus")
@@ -73,7 +71,7 @@ def layout_findings(
     limit_s, kind = request.time_limit_s, start.kind if start else None
     illegal = list(legality_findings(layout, is_plan=start is None))
     # Whole replicas where plans always shard: their memory is known all the same.
-    has_known_memory = {one.rule for one in illegal} == {NO_SHARDS}
+    has_known_memory = {one.rule for one in illegal} == {"legality.zero_stage_offered"}
     if illegal and not (has_known_memory and layout.strategy.zero_stage == 0):
         return not_said_yet(illegal, said), None
     made = estimate(layout.context, layout.strategy)

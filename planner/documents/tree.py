@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path as FilePath
 from typing import Any, cast
@@ -213,8 +213,9 @@ def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:
     return mapping
 
 
+@cache
 def load_own(package: str, *names: str) -> Any:  # noqa: ANN401
-    """Return what a YAML file that ships in a package holds (:func:`load_trusted`)."""
+    """Return what a YAML file that ships in a package holds, which nobody changes."""
     return load_trusted(FilePath(str(resources.files(package).joinpath(*names))))
 
 

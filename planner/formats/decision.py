@@ -14,7 +14,7 @@ from planner.documents.file import REMOVED
 from planner.documents.tree import load_own
 from planner.errors import ExpressError
 from planner.expr import Names, part_of
-from planner.formats.format import ExplainedKey, Located
+from planner.formats.format import DECISIONS, ExplainedKey, Located
 from planner.formats.settings import (
     FUNCTIONS,
     Refused,
@@ -132,7 +132,7 @@ def unless(conditions: Mapping[str, str]) -> Cannot:
 def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
     """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions."""
     tables = load_own(package, "cannot.yaml")
-    names = tables.pop("names", {})
+    names = tables.get("names", {})
     return {part: partial(_refused, table, names) for part, table in tables.items()}
 
 
@@ -165,8 +165,8 @@ class KeyMapping:
     """A decision of a plan, or some that share their keys, in a format's words."""
 
     names: tuple[str, ...]
-    """Names of DECISIONS; with an underscore in front: distinguished, but decided by no plan; none:
-    its keys are compared one by one."""
+    """Names of DECISIONS, of others: distinguished, but decided by no plan; none: its keys are
+    compared one by one."""
     keys: tuple[str, ...]  # every key that carries it, in whatever file
     to: To = nothing
     """Keys that express a plan, with their values; called for plans that can be expressed."""
@@ -222,7 +222,7 @@ def decided_in(table: Table, settings: Settings) -> dict[str, Located]:
         name: decided(settings, key, value)
         for row in table
         for name, key, value in row.of(settings)
-        if not name.startswith("_")
+        if name in DECISIONS
     }
 
 

@@ -4,7 +4,7 @@ One per folder with a module ``format.py``, and one per table of a front end.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module, resources
 from typing import Any
@@ -41,8 +41,8 @@ def load_format(name: str) -> Format:
         from planner.formats.trainer.format import front_end
 
         return front_end(name)
-    module = _MODULES.get(name, f"{name}.format")
-    found: Format = import_module(f"planner.formats.{module}").FORMAT
+    module = import_module(f"planner.formats.{_MODULES.get(name, f'{name}.format')}")
+    found: Format = module.FORMAT
     return found
 
 
@@ -97,11 +97,9 @@ def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
     return None
 
 
-@cache
-def programs() -> Sequence[Mapping[str, Any]]:
+def programs() -> tuple[Mapping[str, Any], ...]:
     """Programs that are not covered, a row of ``programs.yaml`` each."""
-    rows: Sequence[Mapping[str, Any]] = load_own(__package__, "programs.yaml")
-    return rows
+    return tuple(load_own(__package__, "programs.yaml"))
 
 
 def program_of(source: SourceText) -> Mapping[str, Any] | None:
@@ -114,15 +112,13 @@ def program_of(source: SourceText) -> Mapping[str, Any] | None:
     return None
 
 
-@cache
 def own_texts(table: str, name: str) -> Mapping[str, str]:
     """A format's texts of a table.
 
     ``left_open``: what is left to its user, and the keys for it. ``not_priced``: keys that change
     memory or time beside what plans price, and how; under ``.idle`` the keys that undo that.
     """
-    by_format: dict[str, dict[str, str]] = load_own(__package__, f"{table}.yaml")
-    return by_format.get(name, {})
+    return dict(load_own(__package__, f"{table}.yaml").get(name, {}))
 
 
 def not_priced(reading: ParsedConfig) -> tuple[Located, str] | None:

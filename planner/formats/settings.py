@@ -208,6 +208,17 @@ class ConfigView:
         return self.settings[key].key if key in self.settings else key
 
 
+class Whole:
+    """A whole number of a view's file; where it is missing or smaller, the default."""
+
+    def __init__(self, key: str, default: int = 1) -> None:
+        self.key, self.default = key, default
+
+    def __get__(self, file: ConfigView, _: type) -> int:
+        """The number."""
+        return max(file.whole(self.key, self.default), self.default)
+
+
 # Conditions of data files have words for the kinds of values.
 FUNCTIONS: Functions = {
     "any": any,
@@ -311,7 +322,6 @@ def _broken(
 ) -> Violations:
     """What is wrong by the conditions that hold of a file, key by key."""
     for key in keys:
-        is_given = key in file.settings
-        own = {"key": key, "given": file[key], "is_given": is_given}
+        own = {"key": key, "given": file[key], "is_given": key in file.settings}
         named = Names(file.named, FUNCTIONS, names, **own)
         yield from ((key, text) for text in named.said(conditions))

@@ -149,10 +149,8 @@ def read(source: SourceText) -> ParsedConfig:
         if str(text.value.get(key)).upper() == value:
             raise InputError.single(source.path, key, f"{value} {why}")
     settings: dict[str, Located] = {}
-    rule = "accelerate.duplicate_key"
-    findings = [
-        *repeated_keys(rule, source.path, text.duplicates, "given twice; the last one counts")
-    ]
+    rule, says = "accelerate.duplicate_key", "given twice; the last one counts"
+    findings = [*repeated_keys(rule, source.path, text.duplicates, says)]
     for path, entry in text.entries.items():
         section, *names = map(str, path)
         if len(names) > 1 or (names and section not in keys.sections()):
@@ -245,19 +243,16 @@ def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
 def said_in(text: str) -> dict[str, Located]:
     """Return what the comment of a file states, by the names of DECISIONS."""
     found: dict[str, Located] = {}
-    match = _COMMENT.search(text)
-    if match is None:
-        return found
-    line = text.count("\n", 0, match.start()) + 1
-    for name, given in re.findall(r"([a-z_]+)=([\w:.=-]+)", match[1], re.ASCII):
-        value: object = given
-        if name in _NUMBERS and re.fullmatch("[0-9]{1,9}", given):
-            value = int(given)
-        place = Located(value=value, key=f"{SCRIPT}: {name}", line=line)
-        if name in (*_NUMBERS, "optimizer"):
-            found[name] = place
-        elif name == _CHECKPOINTING and given == "true":
-            found["recompute_layers_per_stage"] = replace(place, value=ALL)
+    if match := _COMMENT.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        for name, given in re.findall(r"([a-z_]+)=([\w:.=-]+)", match[1], re.ASCII):
+            is_number = name in _NUMBERS and re.fullmatch("[0-9]{1,9}", given)
+            value = int(given) if is_number else given
+            place = Located(value=value, key=f"{SCRIPT}: {name}", line=line)
+            if name in (*_NUMBERS, "optimizer"):
+                found[name] = place
+            elif name == _CHECKPOINTING and given == "true":
+                found["recompute_layers_per_stage"] = replace(place, value=ALL)
     return found
 
 
@@ -266,10 +261,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     section = section_for(context, strategy, SECTIONS)
     lines = lines_of(section.table, context, strategy)
     values = {tuple(line.key.split(".")): line.value for line in lines}
-    comment = comment_of(context, strategy, section)
     head = f"# Hugging Face Accelerate: accelerate launch --config_file {FILE} ..."
-    content = YamlEditor(FILE, "").changed(values)
-    text = f"{head}\n{comment}\n{content}"
+    comment = comment_of(context, strategy, section)
+    text = f"{head}\n{comment}\n{YamlEditor(FILE, '').changed(values)}"
     variables = {
         "TRAIN_SCRIPT": (
             f"your training script: batches of {strategy.micro_batch} sequence(s), "
@@ -331,11 +325,10 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
         if context.job.precision == "bf16" and "precision" not in reading.decisions:
             # where a file does not say it, the script's weights do
             table = [row for row in table if row.names != ("precision",)]
-    if section is FSDP1 and keys.RESHARD in settings and keys.STRATEGY not in settings:
+    if section is FSDP1 and keys.STRATEGY not in settings:
         # FSDP1 also takes its strategy under the name of FSDP2's flag
-        renamed = dict(settings)
-        renamed[keys.STRATEGY] = renamed.pop(keys.RESHARD)
-        settings = renamed
+        names = {keys.RESHARD: keys.STRATEGY}
+        settings = {names.get(key, key): each for key, each in settings.items()}
     found = changes(table, settings, lines)
     paths = {path_of(settings, key): value for key, value in found.items()}
     text = YamlEditor(source.path, source.text).changed(paths)

@@ -8,11 +8,29 @@ from dataclasses import replace
 
 from planner.cost.context import Context
 from planner.formats.accelerate import keys
-from planner.formats.accelerate.keys import AccelerateView
+from planner.formats.accelerate.keys import (
+    CHECKPOINTING,
+    FILE,
+    MACHINES,
+    MULTINODE,
+    OFFLOAD,
+    OPTIMIZER_DEVICE,
+    PARAM_DEVICE,
+    PRECISION,
+    PROCESSES,
+    RESHARD,
+    SIZES,
+    STAGE,
+    STEPS,
+    STRATEGY,
+    TYPE,
+    VERSION,
+    WRAP,
+    AccelerateView,
+)
 from planner.formats.accelerate.rows import (
     OFFLOADED,
     RESHARDING,
-    SPLIT_STAGE,
     Section,
     beside,
     devices_row,
@@ -55,7 +73,7 @@ _FSDP1_STAGES |= {"HYBRID_SHARD_ZERO2": 2, "1": 3, "2": 2, "3": 0, "4": 3, "5": 
 
 def _precision(settings: Settings) -> str | None:
     """Accelerate's word for fp32 is ``no``, which YAML reads as false without quotes."""
-    stated = word(settings, keys.PRECISION).lower()
+    stated = word(settings, PRECISION).lower()
     precision = "fp32" if stated in ("no", "false") else stated
     return precision if precision in PRECISIONS else None
 
@@ -69,28 +87,28 @@ def typed_section(
         beside("compute_environment", "'LOCAL_MACHINE'", "no SageMaker"),
         of_key(
             "_type",
-            keys.TYPE,
+            TYPE,
             lambda _, s: "NO" if kind == "MULTI_GPU" and s.num_gpus == 1 else kind,
             why,
             follows=lambda found: AccelerateView(settings=found).kind or None,
         ),
         of_key(
             "_machines",
-            keys.MACHINES,
+            MACHINES,
             num_machines,
             "nodes of {cluster.node.num_accelerators} accelerators",
-            follows=lambda found: whole(found, keys.MACHINES, 1),
+            follows=lambda found: whole(found, MACHINES, 1),
         ),
         of_key(
             "num_gpus",
-            keys.PROCESSES,
+            PROCESSES,
             "num_gpus",
             "{num_gpus} accelerators in all, one process each",
             follows=lambda found: AccelerateView(settings=found).num_started or None,
         ),
         of_key(
             "precision",
-            keys.PRECISION,
+            PRECISION,
             "'no' if job.precision == 'fp32' else job.precision",
             "products in {job.precision}",
             follows=_precision,
@@ -152,16 +170,16 @@ def of_mesh(settings: Settings) -> Decided:
         if sizes[key] != 1:
             yield name, keys.size_key(key), sizes[key]
     if is_ulysses and processes and processes % outside == 0:
-        yield "dp", keys.PROCESSES, processes // outside
+        yield "dp", PROCESSES, processes // outside
     elif is_ulysses or (file.has_mesh and file.kind != "DEEPSPEED"):
         yield "dp", keys.size_key("dp_shard"), sizes["dp_replicate"] * sizes["dp_shard"]
     elif processes:
-        yield "dp", keys.PROCESSES, processes
+        yield "dp", PROCESSES, processes
 
 
 MESH = KeyMapping(
     names=("tp", "cp", "dp_replicate", "dp"),
-    keys=(*map(keys.size_key, keys.SIZES), f"{keys.MESH}cp_backend"),
+    keys=(*map(keys.size_key, SIZES), f"{keys.MESH}cp_backend"),
     to=to_mesh,
     of=of_mesh,
 )
@@ -169,44 +187,43 @@ MESH = KeyMapping(
 
 def _of_strategy(settings: Settings) -> Decided:
     """FSDP1 also takes its strategy under the name of FSDP2's flag."""
-    is_other = keys.STRATEGY not in settings and keys.RESHARD in settings
-    key = keys.RESHARD if is_other else keys.STRATEGY
+    key = next((each for each in (STRATEGY, RESHARD) if each in settings), STRATEGY)
     yield "zero_stage", key, _FSDP1_STAGES.get(word(settings, key, "FULL_SHARD").upper(), 3)
 
 
 def _of_replicas(settings: Settings) -> Decided:
     found = {name: value for name, _, value in of_mesh(settings)}
-    stage = SPLIT_STAGE if "tp" in found and found.get("dp") == 1 else 0
-    if keys.TYPE in settings:
-        yield "zero_stage", keys.TYPE, stage
+    # What a plan calls tensor parallelism alone: the lowest stage of this framework's traits. With
+    # one rank per shard of the model all stages are one.
+    stage = 2 if "tp" in found and found.get("dp") == 1 else 0
+    if TYPE in settings:
+        yield "zero_stage", TYPE, stage
 
 
 def _of_stage(settings: Settings) -> Decided:
     """The file that the section may name decides instead, and is not read."""
-    if keys.FILE in settings:
-        yield "zero_stage", keys.FILE, None
-    else:
-        yield "zero_stage", keys.STAGE, whole(settings, keys.STAGE, 2)
+    own = ("zero_stage", STAGE, whole(settings, STAGE, 2))
+    yield ("zero_stage", FILE, None) if FILE in settings else own
 
 
 _STATES = (
     of_key(
         "offload",
-        keys.OFFLOAD,
+        OFFLOAD,
         "offload != 'none'",
         {
             True: "parameters, gradients and states live on the host between uses",
             False: "parameters, gradients and states live on the accelerators",
         },
-        of=switched("offload", keys.OFFLOAD, OFFLOADED),
+        of=switched("offload", OFFLOAD, OFFLOADED),
     ),
-    wrap_row(keys.WRAP),
+    wrap_row(WRAP),
     of_key(
         "recompute_layers_per_stage",
-        keys.CHECKPOINTING,
+        CHECKPOINTING,
         "recompute == 'full'",
         {True: "every block is recomputed in backward", False: "no block is recomputed"},
-        of=switched("recompute_layers_per_stage", keys.CHECKPOINTING, ALL),
+        of=switched("recompute_layers_per_stage", CHECKPOINTING, ALL),
     ),
 )
 FSDP = typed_section(
@@ -214,24 +231,24 @@ FSDP = typed_section(
     "FSDP",
     of_key(
         "_version",
-        keys.VERSION,
+        VERSION,
         "2",
         "FSDP2 shards parameter by parameter",
-        follows=lambda settings: whole(settings, keys.VERSION, 1),
+        follows=lambda settings: whole(settings, VERSION, 1),
         cannot=no_fsdp,
     ),
     of_key(
         "zero_stage",
-        keys.RESHARD,
+        RESHARD,
         "zero_stage == 3",
         RESHARDING,
         of=several(
             derived(
                 "zero_stage",
-                keys.RESHARD,
-                lambda settings: 3 if flag(settings, keys.RESHARD, default=True) else 2,
+                RESHARD,
+                lambda settings: 3 if flag(settings, RESHARD, default=True) else 2,
             ),
-            stated("_strategy", keys.RESHARD, lambda x: x if as_flag(x) is None else None),
+            stated("_strategy", RESHARD, lambda x: x if as_flag(x) is None else None),
         ),
     ),
     *_STATES,
@@ -243,7 +260,7 @@ FSDP1 = typed_section(
     "FSDP",
     of_key(
         "zero_stage",
-        keys.STRATEGY,
+        STRATEGY,
         "'FULL_SHARD' if zero_stage == 3 else 'SHARD_GRAD_OP'",
         "how FSDP1 says the stage",
         of=_of_strategy,
@@ -269,17 +286,17 @@ DEEPSPEED = typed_section(
     "deepspeed_config",
     "DEEPSPEED",
     beside(
-        keys.MULTINODE,
+        MULTINODE,
         lambda c, s: "standard" if num_machines(c, s) > 1 else None,
         "every node starts its own processes",
     ),
     stage_row(
-        keys.STAGE,
+        STAGE,
         _of_stage,
         several(no_profile, no_deepspeed),
     ),
-    steps_row(keys.STEPS, keys.FILE),
-    devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 2),
+    steps_row(STEPS, FILE),
+    devices_row(OPTIMIZER_DEVICE, PARAM_DEVICE, STAGE, 2),
     beside(
         f"{keys.DEEPSPEED}gradient_clipping",
         "1.0",
@@ -305,7 +322,7 @@ def section_of(settings: Settings) -> Section | None:
     by_type |= dict.fromkeys(("", "NO"), REPLICATED)
     found = by_type.get(AccelerateView(settings=settings).kind)
     # Accelerate takes FSDP1 where no version is named.
-    return FSDP1 if found is FSDP and whole(settings, keys.VERSION, 1) == 1 else found
+    return FSDP1 if found is FSDP and whole(settings, VERSION, 1) == 1 else found
 
 
 def part(settings: Settings) -> str | None:

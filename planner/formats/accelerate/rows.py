@@ -39,9 +39,6 @@ RESHARDING = {
     True: "zero_stage {zero_stage}: freed after forward and gathered again",
     False: "zero_stage {zero_stage}: kept until backward",
 }
-# What a plan calls tensor parallelism alone: the lowest stage of this framework's traits. With one
-# rank per shard of the model all stages are one.
-SPLIT_STAGE = 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,10 +152,14 @@ def others(sections: Sequence[Section], lines: Iterable[KeyValue]) -> KeyMapping
 
     What stands in every section is its own rows' to change.
     """
-    rows = [row for each in sections for row in each.table]
     kept = {line.key for line in lines}
-    for row in rows:
-        kept |= {key for key, value in row.off.items() if value is UNCHANGED}
+    kept |= {
+        key
+        for each in sections
+        for row in each.table
+        for key, value in row.off.items()
+        if value is UNCHANGED
+    }
     tables = [{key for row in each.table for key in row.keys} for each in sections]
     kept |= set.intersection(*tables)
     return KeyMapping(names=(), keys=tuple(sorted(set.union(*tables) - kept)))

@@ -5,7 +5,7 @@ Of a plan all that a recipe may set is written, into a file what changes.
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,14 +14,31 @@ from planner.documents.file import REMOVED
 from planner.errors import alike, did_you_mean
 from planner.formats.bridge import mapping
 from planner.formats.bridge.mapping import (
+    ADAPTERS,
+    BESIDE,
+    CLASS,
+    DEGREES,
     DROPOUT,
+    FP32_GRADIENTS,
+    GROUPS,
+    LAYOUT,
     MODULES,
+    NAMED,
+    NAMES,
     NULL,
+    OPTIONS,
+    PACKING,
     PEFT,
+    PRECISION,
+    PRECISIONS,
     RANK,
+    RELEASE,
+    SHARDED,
     SHARES,
     TABLE,
     TITLE,
+    UNPRICED,
+    VIRTUAL,
 )
 from planner.formats.decision import KeyValue, explained, refuse, told
 from planner.formats.format import (
@@ -77,11 +94,8 @@ def recognise(source: SourceText) -> bool:
         return False
     # A key of the model may be mistyped.
     has_keys = re.search(r"\s\+{0,2}(?:model|train)\.\w+=", text) is not None
-    runs_recipe = "run_recipe.py" in text and has_keys
-    is_told = any(
-        key.startswith(("model.", "train.")) and f"{key}=" in text for key in mapping.OPTIONS
-    )
-    return (runs_recipe or is_told) and "\x00" not in text
+    is_told = any(key.startswith(("model.", "train.")) and f"{key}=" in text for key in OPTIONS)
+    return (("run_recipe.py" in text and has_keys) or is_told) and "\x00" not in text
 
 
 def overrides_in(source: SourceText) -> Launches:
@@ -110,7 +124,7 @@ def _overrides(words: Sequence[Word]) -> list[Entry]:
     for word in words:
         match = _OVERRIDE.fullmatch(word.text)
         # These stand without a field: a name, or nothing.
-        if match and ("." in match[2] or match[2] in (mapping.PRECISION, PEFT)):
+        if match and ("." in match[2] or match[2] in (PRECISION, PEFT)):
             found.append(Entry(word=word, name=match[2], joined=match[3]))
     return found
 
@@ -130,10 +144,10 @@ def read(source: SourceText) -> ParsedConfig:
                 f"is in no recipe that overrides see: ++{each.name} adds it",
                 "error",
             )
-    open_ones = [each for each in found if each.unknown and each.name in mapping.OPTIONS]
+    open_ones = [each for each in found if each.unknown and each.name in OPTIONS]
     reader.note_open(open_ones)
     parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
-    recipe = next((name for option, name in pairwise(parts) if option == mapping.NAMED), "")
+    recipe = next((name for option, name in pairwise(parts) if option == NAMED), "")
     stated = reader.settings
     of_recipe = _of_recipe(recipe, stated)
     reader.settings = of_recipe | stated
@@ -155,11 +169,10 @@ def read(source: SourceText) -> ParsedConfig:
         if said[SHARES] == "false":
             traits.append(("kernels.expert_adapters", "each"))
     is_open = {*of_recipe, *(each.name for each in open_ones)}
-    own = reader.settings
-    by_option = {option: own[key] for key, option in mapping.OPTIONS.items() if key in is_open}
+    by_option = {option: reader.settings[key] for key, option in OPTIONS.items() if key in is_open}
     known = [key for key, each in of_recipe.items() if each.value is not None]
     brought = f"what {recipe} sets" if known[1:] else "the recipe's distributed optimizer"
-    is_left = known[1:] or stated.keys().isdisjoint(mapping.SHARDED)
+    is_left = known[1:] or stated.keys().isdisjoint(SHARDED)
     return ParsedConfig(
         format=NAME,
         path=source.path,
@@ -171,11 +184,11 @@ def read(source: SourceText) -> ParsedConfig:
         unpriced=unpriced,
         supposes=(brought,) if is_left else (),
         left_open=left_open(by_option) | open_processes(launched),
-        named_model=model_named(recipe, Located(key=mapping.NAMED)) if recipe else None,
+        named_model=model_named(recipe, Located(key=NAMED)) if recipe else None,
     )
 
 
-def _of_recipe(recipe: str, settings: Mapping[str, Located]) -> dict[str, Located]:
+def _of_recipe(recipe: str, settings: Settings) -> dict[str, Located]:
     """Return an entry for the recipe named, and one per setting of it that nothing overrides.
 
     Of a recipe that is not known those are its degrees, without values, and the first is True.
@@ -183,34 +196,34 @@ def _of_recipe(recipe: str, settings: Mapping[str, Located]) -> dict[str, Locate
     if not recipe:
         return {}
     values = {key: _parsed(key, text) for key, text in mapping.brought(recipe).items()}
-    degrees = () if mapping.DEGREES[0] in values else mapping.DEGREES
+    degrees = () if DEGREES[0] in values else DEGREES
     found = {
         key: Located(value=value, key=key)
         for key, value in {**dict.fromkeys(degrees), **values}.items()
         # A name of precision replaces all of it.
         if settings.keys().isdisjoint((key, key.partition(".")[0]))
     }
-    return {mapping.NAMED: Located(value=bool(degrees), key=mapping.NAMED), **found}
+    return {NAMED: Located(value=bool(degrees), key=NAMED), **found}
 
 
 def _unknown(key: str) -> tuple[str, Severity]:
     """Return what is wrong with an unknown key; models of some recipes have further ones."""
-    if key.startswith("model.") and not alike(key, mapping.OPTIONS, 0.85):
+    if key.startswith("model.") and not alike(key, OPTIONS, 0.85):
         return "is no key of Megatron's models; the recipe's own may have it", "warning"
-    hint = did_you_mean(key[:100], [*mapping.OPTIONS, mapping.PRECISION])
     # A message lists the first few groups only.
-    groups = ", ".join(mapping.GROUPS.split()[:8])
-    return f"unknown key; {hint or f'groups are {groups}, ...'}", "error"
+    groups = f"groups are {', '.join(GROUPS.split()[:8])}, ..."
+    hint = did_you_mean(key[:100], [*OPTIONS, PRECISION]) or groups
+    return f"unknown key; {hint}", "error"
 
 
 def _parsed(key: str, text: str) -> object:
     """Return the value that an override sets; raise ValueError with what is wrong with it."""
-    if key in mapping.OPTIONS:
+    if key in OPTIONS:
         return mapping.option_value(key, text)
     if key == "model.num_query_groups":
         return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
     plain = text.strip("'\"")
-    if key == mapping.FP32_GRADIENTS:
+    if key == FP32_GRADIENTS:
         return mapping.switch(plain)
     if key == RANK:
         rank = as_whole(plain)
@@ -222,7 +235,7 @@ def _parsed(key: str, text: str) -> object:
     return plain if key.startswith(f"{PEFT}.") else text
 
 
-def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Training | None, str]:
+def read_adapters(recipe: str, settings: Settings) -> tuple[Training | None, str]:
     """Return what overrides of a recipe train, and why plans do not price it, where they do not.
 
     None where nothing speaks of adapters.
@@ -232,16 +245,21 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     if is_off or not (given or "_peft_" in recipe):
         return None, ""
     rank, modules = given.get(RANK), given.get(MODULES)
-    named, priced = modules if isinstance(modules, tuple) else (), mapping.NAMES
-    kind, of_lora = str(given.get("peft._target_", mapping.CLASS)), mapping.CLASS
+    named, priced = modules if isinstance(modules, tuple) else (), NAMES
+    kind, of_lora = str(given.get("peft._target_", CLASS)), CLASS
     refused = {f"peft._target_ {kind[:80]}: plans price {of_lora}": kind != of_lora}
-    for key, what in mapping.UNPRICED.items():
-        switch = str(given.get(key, "false")).lower()
-        refused[f"{key}: {what}, which plans do not price"] = switch not in ("false", "[]", *NULL)
-    for name in named:
-        refused[f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(priced)}"] = (
+    refused |= {
+        f"{key}: {what}, which plans do not price": (
+            str(given.get(key, "false")).lower() not in ("false", "[]", *NULL)
+        )
+        for key, what in UNPRICED.items()
+    }
+    refused |= {
+        f"{MODULES}: unknown target {name[:60]!r}; plans price {', '.join(priced)}": (
             name not in priced
         )
+        for name in named
+    }
     unpriced = next(which(refused), "")
     if not unpriced and isinstance(rank, int) and isinstance(modules, tuple):
         chosen = {target for name in named for target in priced[name]}
@@ -250,7 +268,7 @@ def read_adapters(recipe: str, settings: Mapping[str, Located]) -> tuple[Trainin
     return None, unpriced or f"adapters are trained, and {lacking} left to the recipe"
 
 
-def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
+def read_dumped(path: str, given: Settings) -> ParsedConfig | None:
     """The reading of what is printed, by ``group.field``; None where it is not whole."""
     heads = "model.num_attention_heads"
     if not given.keys() >= {heads, "model.num_layers", "train.micro_batch_size"}:
@@ -267,7 +285,7 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> ParsedConfig | None:
         # Fields of these groups have the names of Megatron's arguments.
         is_printed = key.startswith(("model.", "train.", "optimizer.", "ddp."))
         option = mapping.option_of(key) if is_printed or key == "dataset.seq_length" else ""
-        if option in dests and not (key == mapping.VIRTUAL and mapping.LAYOUT in given):
+        if option in dests and not (key == VIRTUAL and LAYOUT in given):
             text = str(place.value).strip("'")
             for dtype, short in dtypes.items():
                 text = text.replace(f"torch.{dtype}", short)
@@ -294,22 +312,20 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     recipe = mapping.recipe_of(context.model, training)
     lines = lines_by_option(TABLE, context, strategy)
     found: list[KeyValue] = []
-    for key, option in mapping.OPTIONS.items():
+    for key, option in OPTIONS.items():
         line = lines.get(option)
-        is_left = option in mapping.BESIDE.split() and not line
+        is_left = option in BESIDE.split() and not line
         if is_left or option in SIZES.values():
             continue
-        why = "experts are split as the other layers are" if option == ETP else ""
-        if line:
-            why = line.why
+        alike = "experts are split as the other layers are" if option == ETP else ""
         value = mapping.text_of(key, option, line, strategy)
-        found.append(KeyValue(key=key, value=value, why=why))
+        found.append(KeyValue(key=key, value=value, why=line.why if line else alike))
     precision = context.job.precision
-    named = {mapping.PRECISION: (mapping.PRECISIONS[precision], f"planned in {precision}")}
-    found += told(named)
+    named = PRECISIONS[precision]
+    found += told({PRECISION: (named, f"planned in {precision}")})
     found += mapping.gradients_apart(precision, context.traits.states.gradient_bytes)
     found += mapping.beside(context, strategy)
-    found += mapping.ADAPTERS(context, strategy) if training.is_frozen else ()
+    found += ADAPTERS(context, strategy) if training.is_frozen else ()
     mtp = "model.mtp_num_layers"
     if not context.job.mtp_layers and (
         context.model.num_mtp_layers or mtp in mapping.brought(recipe)
@@ -317,7 +333,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         found += told({mtp: ("null", "planned without the layers that predict further tokens")})
     # What overrides do not find in a recipe is added: a name of precision has no fields, and
     # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
-    added = (f"{mapping.PRECISION}.", f"{PEFT}.")
+    added = (f"{PRECISION}.", f"{PEFT}.")
     words = [f"{'++' * each.key.startswith(added)}{each.key}={each.value}" for each in found]
     text = "".join(f"{shlex.quote(word)}\n" for word in words)
     variables = {
@@ -332,7 +348,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         task = "peft" if training.is_frozen else "pretrain"
         variables["RECIPE"] = (
             "a recipe of your own that builds the model, exported by megatron.bridge.recipes, "
-            f"with {task} in its name: Megatron-Bridge {mapping.RELEASE} has none of these sizes"
+            f"with {task} in its name: Megatron-Bridge {RELEASE} has none of these sizes"
         )
     overrides = OutputFile(name="bridge.overrides", text=text)
     return Emitted(
@@ -355,31 +371,26 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     stated = mapping.translated(given)
     # What no repair changes: where a file says nothing of it, it is the recipe's.
     of_job = {"global_batch", "seq_len", "precision", "optimizer", "expert_exchange", "mtp_layers"}
-    rows = []
-    for own in TABLE:
-        is_stated = not stated.keys().isdisjoint(own.keys)
-        if is_stated or not of_job.issuperset(own.names):
-            rows.append(own)
+    rows = [
+        own
+        for own in TABLE
+        if not (stated.keys().isdisjoint(own.keys) and of_job.issuperset(own.names))
+    ]
     found = edits(rows, stated, lines.values())
-    texts = {}
-    for key, option in mapping.OPTIONS.items():
-        is_there = key in given or key in mapping.SHARDED
-        if option in found and (found[option] is not REMOVED or is_there):
-            texts[key] = mapping.text_of(key, option, lines.get(option), strategy)
-    if any(option not in mapping.OPTIONS.values() for option in found):
-        texts[mapping.PRECISION] = mapping.PRECISIONS[context.job.precision]
+    there = {*given, *SHARDED}
+    texts = {
+        key: mapping.text_of(key, option, lines.get(option), strategy)
+        for key, option in OPTIONS.items()
+        if option in found and (found[option] is not REMOVED or key in there)
+    }
+    if any(option not in OPTIONS.values() for option in found):
+        texts[PRECISION] = PRECISIONS[context.job.precision]
     others = [*mapping.beside(context, strategy, found)]
     if context.traits.training.is_frozen and "--micro-batch-size" in found:
-        others += mapping.PACKING(context, strategy)
+        others += PACKING(context, strategy)
     texts |= {each.key: each.value for each in others}
     wanted = {key: [f"{key}={text}"] for key, text in texts.items()}
-    return edited(
-        source,
-        overrides_in,
-        wanted,
-        strategy.num_gpus,
-        mapping.OPTIONS,
-    )
+    return edited(source, overrides_in, wanted, strategy.num_gpus, OPTIONS)
 
 
 # Rules of Megatron-LM whose options overrides have.
@@ -395,7 +406,7 @@ delayed_gradients_need_exchange layout_holds_mtp mtp_recomputes_single_layers
 
 
 def told_in(
-    options_of: Callable[[Settings], Mapping[str, Located]], spelled: Callable[[str], str]
+    options_of: Callable[[Settings], Settings], spelled: Callable[[str], str]
 ) -> tuple[FormatRule, ...]:
     """Rules of Megatron-LM asked of the options that settings mean, and told as a file spells them.
 
@@ -404,9 +415,9 @@ def told_in(
 
     def told(rule: FormatRule) -> FormatRule:
         def check(settings: Settings, world: CheckContext) -> Iterator[Violation]:
-            options, named = options_of(settings), given(settings, mapping.NAMED)
+            options, named = options_of(settings), given(settings, NAMED)
             known = {*settings} if named else {*settings, *mapping.in_recipes()}
-            stated = {option for key, option in mapping.OPTIONS.items() if key in known}
+            stated = {option for key, option in OPTIONS.items() if key in known}
             for broken in rule.check(options, world):
                 asked = set(re.findall(r"--[a-z0-9-]+", broken.message))
                 if named is None or asked <= options.keys() | stated:

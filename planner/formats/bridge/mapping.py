@@ -24,6 +24,7 @@ from planner.formats.decision import (
     refusals,
     says,
     several,
+    told,
 )
 from planner.formats.format import Located
 from planner.formats.megatron import mapping, states
@@ -44,7 +45,7 @@ from planner.formats.megatron.options import (
 from planner.formats.megatron.states import BF16_GRADIENTS, SHARDING
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.megatron.states import PRECISIONS as WORDS
-from planner.formats.settings import given
+from planner.formats.settings import Settings, given
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import Strategy
 from planner.spec.training import FULL, PROJECTIONS, Target, Training
@@ -184,13 +185,11 @@ def option_value(key: str, text: str) -> object:
         return 0 if OPTIONS[key] == MTP else False
     if not option.takes_values:
         return switch(text)
-    words = [text]
-    if option.nargs:
-        words = text.strip("[]").replace(" ", "").split(",")
-    return typed(option, words)
+    listed = text.strip("[]").replace(" ", "").split(",")
+    return typed(option, listed if option.nargs else [text])
 
 
-def as_options(settings: Mapping[str, Located]) -> dict[str, Located]:
+def as_options(settings: Settings) -> dict[str, Located]:
     """The settings of a file by Megatron's options, which take a layout or a number of chunks.
 
     Those without a value are a recipe's, or a variable's, and not known.
@@ -204,7 +203,7 @@ def as_options(settings: Mapping[str, Located]) -> dict[str, Located]:
     return found
 
 
-def translated(settings: Mapping[str, Located]) -> dict[str, Located]:
+def translated(settings: Settings) -> dict[str, Located]:
     """The settings of a file by Megatron's options, each with the file's own key.
 
     Recipes share out the optimizer where not both keys are false (training/config.py).
@@ -258,16 +257,13 @@ def recipe_of(model: ModelSpec, training: Training = FULL) -> str:
 
     Models that differ in how positions are scaled, not in sizes, share recipes.
     """
-    own = dict(vars(model))
-    if model.moe:
-        own |= vars(model.moe)
-    shape = {key: str(value) for key, value in own.items()}
+    own = vars(model) | (vars(model.moe) if model.moe else {})
     sizes = recipes()[0].keys() - {"recipe", "adapters", "max_seq_len", "settings"}
-    wanted = {key: shape.get(key, "") for key in sizes}
+    wanted = {key: str(own.get(key, "")) for key in sizes}
     fitting = [row for row in recipes() if row.items() >= wanted.items()]
     if not fitting:
         return ""
-    nearest = min(fitting, key=lambda row: row["max_seq_len"] != shape["max_seq_len"])
+    nearest = min(fitting, key=lambda row: row["max_seq_len"] != str(model.max_seq_len))
     return nearest["adapters" if training.is_frozen else "recipe"]
 
 
@@ -288,11 +284,13 @@ TABLE: Table = (
     row("", _CAPACITY, partial(runtime_choices, among=_CAPACITY), nothing),
 )
 _REFUSALS = refusals(__package__)
-# Options that are stated only where a plan needs them.
+# Options that are stated only where a plan needs them, the last ones of which a recipe says by
+# itself.
 BESIDE = (
     f"{PATTERN} --ckpt-format {states.AWARE} {' '.join(states.MOMENTS)} --mtp-num-layers "
     f"{_EXCHANGE} {_CAPACITY} {states.WEIGHT_SHARDS} {states.EXPERT_SHARDS} "
-    f"{' '.join(states.OF_RECIPES)}"
+    f"{states.DISPATCHER} {states.BACKEND} {states.FUSED} "
+    f"{states.GRAPHS} --cuda-graph-modules --cuda-graph-scope"
 )
 
 
@@ -323,7 +321,6 @@ _REPEATS = (
     "any(selective_layers_per_stage) and '{}' in "
     "(traits.recompute.selected if recompute_modules is None else recompute_modules)"
 )
-_RECOMPUTE = ("--recompute-granularity", "--recompute-modules")
 # Overrides of recipe settings that contradict a plan, beside options. Beside Megatron-FSDP:
 # megatron/bridge/perf_recipes/llama/gb200/llama3.py. Beside recomputation and offload:
 # megatron/core/transformer; CUDA graphs of recipes hold layers or parts of them.
@@ -359,7 +356,7 @@ _CONTRADICTING: Sequence[tuple[tuple[str, ...], To]] = (
         ),
     ),
     (
-        _RECOMPUTE,
+        ("--recompute-granularity", "--recompute-modules"),
         says(
             {
                 "model.moe_shared_expert_overlap": (
@@ -468,15 +465,13 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[KeyValue]
         "mxfp8": "fp8=e4m3 fp8_recipe=mxfp8 fp8_param_gather=true "
         "reuse_grad_buf_for_mxfp8_param_ag=true",
     }
-    scaling = dict(field.split("=") for field in scaled.get(precision, "").split())
     fields = {
         "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
         kind: "true",
         "params_dtype": dtype,
         "pipeline_dtype": dtype,
-        **scaling,
+        **dict(field.split("=") for field in scaled.get(precision, "").split()),
     }
-    for name, value in fields.items():
-        yield KeyValue(key=f"{PRECISION}.{name}", value=value)
     held, why = str(gradient_bytes == 4).lower(), f"gradients of {gradient_bytes:g} bytes"
+    yield from told({f"{PRECISION}.{name}": (value, "") for name, value in fields.items()})
     yield KeyValue(key=FP32_GRADIENTS, value=held, why=why)

@@ -14,8 +14,38 @@ from planner.formats.decision import (
     says,
     several,
 )
-from planner.formats.deepspeed import keys
-from planner.formats.deepspeed.keys import DeepspeedView
+from planner.formats.deepspeed.keys import (
+    AUTO,
+    CODES,
+    ENABLED,
+    EP,
+    EP_ON,
+    HPZ,
+    LAYERS,
+    LENGTH,
+    MASTER,
+    MICRO,
+    MOMENTUM,
+    NAMES,
+    OLD_SWITCHES,
+    PP,
+    RATIO,
+    REPLICAS,
+    SCRIPT,
+    SCRIPT_TP,
+    SP,
+    STAGE,
+    STATES,
+    STEPS,
+    TORCH_ADAM,
+    TOTAL,
+    TP,
+    TYPE,
+    TYPES,
+    UNTESTED,
+    ZERO,
+    DeepspeedView,
+)
 from planner.formats.settings import (
     Refused,
     Settings,
@@ -28,10 +58,9 @@ from planner.formats.settings import (
 from planner.spec.strategy import Strategy
 
 _DEVICES, _PATHS = (
-    [f"{keys.ZERO}.{section}.{name}" for section in keys.OLD_SWITCHES]
-    for name in ("device", "nvme_path")
+    [f"{ZERO}.{section}.{name}" for section in OLD_SWITCHES] for name in ("device", "nvme_path")
 )
-_SWITCHES = [f"{keys.ZERO}.{switch}" for switch in keys.OLD_SWITCHES.values()]
+_SWITCHES = [f"{ZERO}.{switch}" for switch in OLD_SWITCHES.values()]
 
 
 _REFUSALS = refusals(__package__)
@@ -48,65 +77,62 @@ def secondary_ranks(context: Context, strategy: Strategy) -> int:
 def _of_batch(settings: Settings) -> Decided:
     """The batch triple as far as it determines itself, and the ranks where it states them."""
     file = DeepspeedView(settings=settings)
-    total, micro, steps = keys.TOTAL, keys.MICRO, keys.STEPS
     names = {
-        total: "global_batch",
-        micro: "micro_batch",
-        steps: "num_micro_batches",
-        keys.REPLICAS: "dp",
+        TOTAL: "global_batch",
+        MICRO: "micro_batch",
+        STEPS: "num_micro_batches",
+        REPLICAS: "dp",
     }
     # 0: not known.
-    sizes = {key: file.size(key) or 0 for key in names}
+    sizes = {key: file.size(key) for key in names}
     places = {key: key for key in names}
-    has_one = bool(sizes[micro]) != bool(sizes[total])
-    if has_one and not sizes[steps] and keys.AUTO not in (file[micro], file[steps]):
-        sizes[steps] = 1
-        places[steps] = micro if sizes[micro] else total
+    has_one = bool(sizes[MICRO]) != bool(sizes[TOTAL])
+    if has_one and not sizes[STEPS] and AUTO not in (file[MICRO], file[STEPS]):
+        sizes[STEPS] = 1
+        places[STEPS] = MICRO if sizes[MICRO] else TOTAL
     if file.counts_all_ranks:
-        sizes[total] = 0
+        sizes[TOTAL] = 0
     missing = [key for key, size in sizes.items() if not size]
-    product = prod(size for key, size in sizes.items() if size and key != total)
-    if missing == [total]:
-        sizes[total], places[total] = product, micro
-    elif len(missing) == 1 and sizes[total] % product == 0:
+    product = prod(size for key, size in sizes.items() if size and key != TOTAL)
+    if missing == [TOTAL]:
+        sizes[TOTAL], places[TOTAL] = product, MICRO
+    elif len(missing) == 1 and sizes[TOTAL] % product == 0:
         (key,) = missing
-        sizes[key], places[key] = sizes[total] // product, total
+        sizes[key], places[key] = sizes[TOTAL] // product, TOTAL
     for key, size in sizes.items():
         if size:
             yield names[key], places[key], size
-    tp = file.autotp if file.autotp > 1 else file.script_tp
-    if dp := sizes[keys.REPLICAS]:
-        yield "num_gpus", places[keys.REPLICAS], dp * tp * file.stages * file.sequence
+    if dp := sizes[REPLICAS]:
+        tp = file.autotp if file.autotp > 1 else file.script_tp
+        yield "num_gpus", places[REPLICAS], dp * tp * file.stages * file.sequence
 
 
 def _of_precision(settings: Settings) -> Decided:
-    for key in keys.ENABLED:
-        if given(settings, key) is True:
-            yield "precision", key, key.removesuffix(".enabled")
-            return
-    if all(given(settings, key) is False for key in keys.ENABLED):
-        yield "precision", keys.ENABLED[0], "fp32"
+    enabled = {key: given(settings, key) for key in ENABLED}
+    key = next((each for each, is_on in enabled.items() if is_on is True), ENABLED[0])
+    if enabled[key] is True or all(each is False for each in enabled.values()):
+        yield "precision", key, key.removesuffix(".enabled") if enabled[key] else "fp32"
 
 
 def _of_optimizer(settings: Settings) -> Decided:
     file = DeepspeedView(settings=settings)
-    name, key = keys.NAMES.get(file.optimizer), keys.TYPE
-    if name == "adam" and file[keys.STATES] is True:
-        name, key = "adam-bf16", keys.STATES
-    if name == "sgd" and as_number(file[keys.MOMENTUM]):
+    name, key = NAMES.get(file.optimizer), TYPE
+    if name == "adam" and file[STATES] is True:
+        name, key = "adam-bf16", STATES
+    if name == "sgd" and as_number(file[MOMENTUM]):
         name = "sgd-momentum"
     if name:
         yield "optimizer", key, name
 
 
 def _of_stage(settings: Settings) -> Decided:
-    key = keys.STAGE if keys.STAGE in settings else keys.ZERO
+    key = STAGE if STAGE in settings else ZERO
     yield "zero_stage", key, DeepspeedView(settings=settings).stage
 
 
 def _no_groups(context: Context, strategy: Strategy) -> Refused:
     ranks, num_gpus = secondary_ranks(context, strategy), strategy.num_gpus
-    named, is_split = f"{keys.HPZ.partition('.')[2]} {ranks}", strategy.tp * strategy.cp > 1
+    named, is_split = f"{HPZ.partition('.')[2]} {ranks}", strategy.tp * strategy.cp > 1
     return {
         f"{named} with tp or cp: its groups are neighbouring ranks": ranks > 1 and is_split,
         f"{named}: must divide {num_gpus} GPUs": num_gpus % ranks,
@@ -117,7 +143,7 @@ def _to_device(state: str, section: str) -> To:
     """Where a state lives, on a local drive by a path that is the user's to know."""
     where = f"None if '{state}' not in offload else 'nvme' if 'nvme' in offload else 'cpu'"
     path = f"'/local_nvme' if '{state}' in offload and 'nvme' in offload else None"
-    beside, key = f"{state} do not fit into HBM beside", f"{keys.ZERO}.{section}"
+    beside, key = f"{state} do not fit into HBM beside", f"{ZERO}.{section}"
     drive = "change it to where the nodes mount their NVMe drives"
     pinned = f"'{state}' in offload or None", "transfers at the link's rate"
     return several(
@@ -135,12 +161,12 @@ def _of_offload(settings: Settings) -> Decided:
     file = DeepspeedView(settings=settings)
     weights = file.weights_on if file.stage == 3 else "none"
     key = _DEVICES[0] if _DEVICES[0] in settings else _SWITCHES[0]
-    code = keys.CODES.get((file.states_on, weights))
+    code = CODES.get((file.states_on, weights))
     if code and key in settings:
         yield "offload", key, code
-    if keys.RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:
+    if RATIO in settings and file.offloads and 0.0 < file.ratio <= 1.0:
         # Plans know whole percents, and a part that is offloaded is no 0 %.
-        yield "offload_percent", keys.RATIO, max(1, round(100 * file.ratio))
+        yield "offload_percent", RATIO, max(1, round(100 * file.ratio))
 
 
 _TOTAL = "dp * micro_batch * num_micro_batches"
@@ -165,19 +191,19 @@ TABLE: Table = (
     KeyMapping(names=("vpp", "schedule", "placement"), keys=(), cannot=_REFUSALS["keys"]),
     KeyMapping(
         names=("global_batch", "micro_batch", "num_micro_batches", "dp", "num_gpus"),
-        keys=(keys.TOTAL, keys.MICRO, keys.STEPS, keys.REPLICAS),
+        keys=(TOTAL, MICRO, STEPS, REPLICAS),
         to=says(
             {
-                keys.TOTAL: (
+                TOTAL: (
                     f"{_TOTAL} if tp == 1 or pp > 1 else None",
                     "sequences per iteration, over {dp} replicas",
                 ),
-                keys.MICRO: ("micro_batch", "sequences per micro-batch"),
-                keys.STEPS: (
+                MICRO: ("micro_batch", "sequences per micro-batch"),
+                STEPS: (
                     "num_micro_batches",
                     f"micro-batches per iteration: {{{_TOTAL}}} sequences over {{dp}} replicas",
                 ),
-                keys.REPLICAS: (
+                REPLICAS: (
                     "dp if tp > 1 and pp == 1 or cp > 1 else None",
                     (
                         "replicas; {'stands for train_batch_size, which AutoTP would count over "
@@ -191,7 +217,7 @@ TABLE: Table = (
     ),
     KeyMapping(
         names=("precision",),
-        keys=keys.ENABLED,
+        keys=ENABLED,
         to=says(
             {
                 f"{name}.enabled": (
@@ -206,35 +232,35 @@ TABLE: Table = (
         ),
         of=_of_precision,
         cannot=problems,
-        off=dict.fromkeys(keys.ENABLED, False),
+        off=dict.fromkeys(ENABLED, False),
     ),
     KeyMapping(
         names=("optimizer",),
         keys=(
-            keys.MASTER,
-            keys.STATES,
-            keys.TYPE,
-            keys.TORCH_ADAM,
-            keys.MOMENTUM,
-            keys.UNTESTED,
+            MASTER,
+            STATES,
+            TYPE,
+            TORCH_ADAM,
+            MOMENTUM,
+            UNTESTED,
         ),
         to=says(
             {
-                keys.MASTER: _SMALL,
-                keys.STATES: _SMALL,
-                keys.TYPE: (
-                    lambda context, _: keys.TYPES[context.traits.optimizer.name],
+                MASTER: _SMALL,
+                STATES: _SMALL,
+                TYPE: (
+                    lambda context, _: TYPES[context.traits.optimizer.name],
                     "its learning rate and betas are yours to set under optimizer.params",
                 ),
-                keys.TORCH_ADAM: (
+                TORCH_ADAM: (
                     "traits.optimizer.name == 'adam-bf16' and offload == 'none' or None",
                     "the fused Adam keeps moments in fp32",
                 ),
-                keys.MOMENTUM: (
+                MOMENTUM: (
                     "0.9 if traits.optimizer.name == 'sgd-momentum' else None",
                     "keeps the momentum the plan counts",
                 ),
-                keys.UNTESTED: (
+                UNTESTED: (
                     (
                         "traits.optimizer.name in ('sgd', 'sgd-momentum', 'adafactor') "
                         "and zero_stage > 0 or None"
@@ -244,15 +270,15 @@ TABLE: Table = (
             }
         ),
         of=_of_optimizer,
-        off={keys.MASTER: False, keys.STATES: False, keys.UNTESTED: UNCHANGED},
+        off={MASTER: False, STATES: False, UNTESTED: UNCHANGED},
     ),
     KeyMapping(
         names=("zero_stage",),
-        keys=(keys.STAGE,),
+        keys=(STAGE,),
         to=several(
             says(
                 {
-                    keys.STAGE: (
+                    STAGE: (
                         "zero_stage",
                         {
                             stage: f"{what} sharded over {{dp * cp}} ranks"
@@ -263,15 +289,15 @@ TABLE: Table = (
             ),
             says(
                 {
-                    f"{keys.ZERO}.overlap_comm": (
+                    f"{ZERO}.overlap_comm": (
                         (
                             "traits.overlap.overlaps_gradient_reduction "
                             "if zero_stage > 0 and pp == 1 else None"
                         ),
                         "gradients are reduced beside the backward pass, as the plan assumes",
                     ),
-                    f"{keys.ZERO}.reduce_bucket_size": _BUCKET,
-                    f"{keys.ZERO}.allgather_bucket_size": _BUCKET,
+                    f"{ZERO}.reduce_bucket_size": _BUCKET,
+                    f"{ZERO}.allgather_bucket_size": _BUCKET,
                 },
                 assumed="True",
             ),
@@ -281,14 +307,14 @@ TABLE: Table = (
     ),
     of_key(
         "",
-        f"{keys.ZERO}.reduce_scatter",
+        f"{ZERO}.reduce_scatter",
         "False if traits.optimizer.name == 'muon' and zero_stage == 3 else None",
         "Muon under stage 3 needs whole gradients",
         off=UNCHANGED,
     ),
     of_key(
         "",
-        keys.HPZ,
+        HPZ,
         lambda context, s: ranks if (ranks := secondary_ranks(context, s)) > 1 else None,
         "backward gathers weights inside the node, from a second copy there",
         off=1,
@@ -296,12 +322,12 @@ TABLE: Table = (
     ),
     KeyMapping(
         names=("offload", "offload_percent"),
-        keys=(*_DEVICES, *_PATHS, *_SWITCHES, keys.RATIO),
+        keys=(*_DEVICES, *_PATHS, *_SWITCHES, RATIO),
         to=several(
             _to_device("optimizer", "offload_optimizer"),
             says(
                 {
-                    keys.RATIO: (
+                    RATIO: (
                         lambda _, s: (
                             s.offload_percent / 100
                             if s.offload != "none" and s.offload_percent < 100
@@ -319,19 +345,17 @@ TABLE: Table = (
     ),
     of_key(
         "tp",
-        keys.TP,
+        TP,
         "tp if tp > 1 and pp == 1 else None",
         "ranks that split every layer (AutoTP, neighbouring ranks)",
         read=lambda value: size if (size := as_whole(value) or 1) > 1 else None,
         off=0,
         cannot=_REFUSALS["heads"],
     ),
-    of_key(
-        "cp", keys.SP, "cp if cp > 1 else None", "ranks that split the sequence (Ulysses)", off=1
-    ),
+    of_key("cp", SP, "cp if cp > 1 else None", "ranks that split the sequence (Ulysses)", off=1),
     of_key(
         "",
-        keys.EP_ON,
+        EP_ON,
         "ep > 1 or None",
         "experts are split over ranks (AutoEP)",
         off=False,
@@ -339,50 +363,46 @@ TABLE: Table = (
     ),
     of_key(
         "ep",
-        keys.EP,
+        EP,
         "ep if ep > 1 else None",
         "ranks that split the experts",
-        follows=lambda each: (
-            as_whole(given(each, keys.EP)) if given(each, keys.EP_ON) is True else None
-        ),
+        follows=lambda each: as_whole(given(each, EP)) if given(each, EP_ON) is True else None,
         off=UNCHANGED,
     ),
     of_key(
         "pp",
-        keys.PP,
+        PP,
         "pp if pp > 1 else None",
         "your script gives it to PipelineModule(num_stages=...); DeepSpeed does not",
         off=1,
     ),
-    of_key("seq_len", keys.LENGTH, "job.seq_len", "tokens per sequence of your data"),
+    of_key("seq_len", LENGTH, "job.seq_len", "tokens per sequence of your data"),
     of_key(
         "tp",
-        keys.SCRIPT_TP,
+        SCRIPT_TP,
         "tp if tp > 1 and pp > 1 else None",
         "num_mp of your PipeModelDataParallelTopology; the layers must split themselves",
         follows=lambda each: (
-            as_whole(given(each, keys.SCRIPT_TP))
-            if DeepspeedView(settings=each).autotp == 1
-            else None
+            as_whole(given(each, SCRIPT_TP)) if DeepspeedView(settings=each).autotp == 1 else None
         ),
     ),
     of_key(
         "layers_per_stage",
-        keys.LAYERS,
+        LAYERS,
         "list(layers_per_stage) if pp > 1 else None",
         "transformer blocks of every stage, for your PipelineModule",
         read=as_counts,
     ),
     of_key(
         "selective_layers_per_stage",
-        f"{keys.SCRIPT}.selective_layers_per_stage",
+        f"{SCRIPT}.selective_layers_per_stage",
         "list(selective_layers_per_stage) if any(selective_layers_per_stage) else None",
         "of those, the first ones recompute the modules below",
         read=as_counts,
     ),
     of_key(
         "recompute_modules",
-        f"{keys.SCRIPT}.recompute_modules",
+        f"{SCRIPT}.recompute_modules",
         "None if not any(selective_layers_per_stage) else list(traits.recompute.selected) "
         "if recompute_modules is None else list(recompute_modules)",
         "what those recompute",
@@ -390,7 +410,7 @@ TABLE: Table = (
     ),
     of_key(
         "recompute_layers_per_stage",
-        f"{keys.SCRIPT}.recompute_layers_per_stage",
+        f"{SCRIPT}.recompute_layers_per_stage",
         "list(recompute_layers_per_stage) if any(recompute_layers_per_stage) else None",
         "of those, how many run under activation checkpointing",
         read=as_counts,

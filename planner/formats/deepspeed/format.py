@@ -18,7 +18,26 @@ from planner.formats.adapters import LIGER_LINES
 from planner.formats.decision import changes, decided_in, explained, lines_of, reasons, refuse
 from planner.formats.deepspeed import keys
 from planner.formats.deepspeed.decisions import TABLE, problems
-from planner.formats.deepspeed.keys import AUTO, SCRIPT, is_for_trainer, listed_in, schema
+from planner.formats.deepspeed.keys import (
+    AUTO,
+    ENABLED,
+    LENGTH,
+    MICRO,
+    MOMENTUM,
+    NAMED,
+    OLD_SWITCHES,
+    SCRIPT,
+    SP,
+    STEPS,
+    TORCH_ADAM,
+    TOTAL,
+    TYPE,
+    UNTESTED,
+    ZERO,
+    is_for_trainer,
+    listed_in,
+    schema,
+)
 from planner.formats.deepspeed.rules import rule
 from planner.formats.format import (
     Emitted,
@@ -42,20 +61,21 @@ from planner.formats.settings import (
     given,
     path_of,
     repeated_keys,
+    which,
     word,
 )
 from planner.limits import brief
 from planner.spec.strategy import Strategy
 
 HOSTFILE = "hostfile"
-_REPLACED = keys.NAMED["replaced"]
+_REPLACED = NAMED["replaced"]
 
 
 def recognise(source: SourceText) -> bool:
     """Return True if the text is a JSON object with a key that only DeepSpeed's files have."""
     is_json = source.text.lstrip()[:1] in ("{", "/", "#")
     # No other file has these at its top.
-    own = {keys.TOTAL, keys.MICRO, keys.ZERO, keys.UNTESTED}
+    own = {TOTAL, MICRO, ZERO, UNTESTED}
     return is_json and bool(own & keys_at_top(source.path, source.text))
 
 
@@ -85,14 +105,13 @@ def read(source: SourceText, *, fills_auto: bool = False) -> ParsedConfig:
         settings=settings,
         decisions=decided_in(TABLE, settings),
         # Of a script that splits sequences, which plans leave to it.
-        traits=(("support.features", ("tp", "cp")),)
-        * ((as_whole(given(settings, keys.SP)) or 1) > 1),
+        traits=(("support.features", ("tp", "cp")),) * ((as_whole(given(settings, SP)) or 1) > 1),
         findings=tuple(sorted(findings, key=lambda each: each.line)),
     )
 
 
 def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterator[Finding]:
-    foreign: list[Path] = []
+    foreign: list[str] = []
     for wrong in wrongs(schema(), value):
         path, place = wrong.path, places[wrong.path]
         # A key at the top that says it is a comment: DeepSpeed ignores what it does not know there.
@@ -109,26 +128,26 @@ def _wrong(where: str, value: object, places: Mapping[Path, Located]) -> Iterato
             message = _why_unknown(path, wrong.schema["properties"])
             yield finding_at("deepspeed.unknown_key", where, place, message)
         else:
-            foreign.append(path)
+            foreign.append(path[0])
     if foreign:
-        names = listed([path[0] for path in foreign])
-        message = f"{names}: ignored by DeepSpeed; sound where the script reads it"
         yield finding_at(
             "deepspeed.unknown_key",
             where,
-            places[foreign[0]],
-            message,
+            places[foreign[0],],
+            f"{listed(foreign)}: ignored by DeepSpeed; sound where the script reads it",
             "warning",
         )
 
 
 def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     """One finding for all values that Trainer and Accelerate fill in: known, and no choice."""
-    found: list[Located] = []
-    for path, place in places.items():
-        entry = entry_of(schema(), path) if is_for_trainer(place.key, place.value) else None
-        if entry is not None and "enum" not in entry:
-            found.append(place)
+    found = [
+        place
+        for path, place in places.items()
+        if is_for_trainer(place.key, place.value)
+        and (entry := entry_of(schema(), path)) is not None
+        and "enum" not in entry
+    ]
     if found:
         place = min(found, key=lambda place: place.line)
         others = "" if len(found) == 1 else f", here and at {len(found) - 1} other key(s),"
@@ -154,12 +173,9 @@ def _is_meant(path: Path) -> bool:
 
 def _why_unknown(path: Path, known: Mapping[str, Any]) -> str:
     *above, name = path
-    if replaced := _REPLACED.get(".".join(path)):
-        hint = f"{replaced} in its place"
-    elif place := _other_place(name):
-        hint = f"it is a key of {place}"
-    else:
-        hint = did_you_mean(name, known)
+    replaced, place = _REPLACED.get(".".join(path)), _other_place(name)
+    hint = f"it is a key of {place}" if place else did_you_mean(name, known)
+    hint = f"{replaced} in its place" if replaced else hint
     where = f"in {'.'.join(above)}" if above else "at the top"
     return f"DeepSpeed knows no key {name!r} {where}; {hint}".removesuffix("; ")
 
@@ -249,9 +265,8 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         "checkpoint as many layers of every stage as the file says": strategy.recompute != "none",
     }
     calls = "deepspeed.initialize"
-    own = [task for task, is_so in tasks.items() if is_so]
-    if own:
-        calls += f"; under {keys.SCRIPT} it finds what it must do: {', '.join(own)}"
+    if own := [*which(tasks)]:
+        calls += f"; under {SCRIPT} it finds what it must do: {', '.join(own)}"
     rate = (
         "peak learning rate, under optimizer.params; or take the optimizer out, where your script "
         "brings its own"
@@ -276,13 +291,18 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     settings = reading.settings
     left = _left_to_trainer(settings, strategy)
     # The script may bring the optimizer, or one that no plan has; a length it may not need.
-    kind = word(settings, keys.TYPE)
-    is_known = kind == keys.AUTO or keys.is_optimizer_type(kind)
+    kind = word(settings, TYPE)
+    is_known = kind == AUTO or keys.is_optimizer_type(kind)
     if "optimizer" not in settings or (is_known and "optimizer" not in reading.decisions):
-        left |= {keys.TYPE, keys.TORCH_ADAM, keys.MOMENTUM, keys.UNTESTED}
-    if keys.LENGTH not in settings:
-        left.add(keys.LENGTH)
-    twice = dict.fromkeys(keys.given_twice(settings), REMOVED)
+        left |= {TYPE, TORCH_ADAM, MOMENTUM, UNTESTED}
+    if LENGTH not in settings:
+        left.add(LENGTH)
+    # DeepSpeed refuses old switches beside the section that replaced them.
+    twice = {
+        f"{ZERO}.{switch}": REMOVED
+        for section, switch in OLD_SWITCHES.items()
+        if {f"{ZERO}.{section}", f"{ZERO}.{switch}"} <= settings.keys()
+    }
     stated = {key: value for key, value in settings.items() if key not in twice}
     found = changes(TABLE, stated, lines_of(TABLE, context, strategy)) | twice
     found = {key: value for key, value in found.items() if key not in left}
@@ -302,18 +322,18 @@ def _left_to_trainer(settings: Settings, strategy: Strategy) -> set[str]:
     The batch is the job's, and steps follow from it; a micro-batch without steps is read as 1.
     """
     found: set[str] = set()
-    sizes = (keys.TOTAL, keys.MICRO, keys.STEPS)
+    sizes = (TOTAL, MICRO, STEPS)
     batch = {key: given(settings, key) for key in sizes}
     if AUTO in batch.values():
         found = {key for key in sizes if batch[key] in (AUTO, None)}
-        if keys.STEPS in found and strategy.micro_batch != 1:
-            found.discard(keys.MICRO)
-        if batch[keys.STEPS] is None and keys.MICRO not in found:
-            found.discard(keys.STEPS)
-    precision = {key: given(settings, key) for key in keys.ENABLED}
+        if STEPS in found and strategy.micro_batch != 1:
+            found.discard(MICRO)
+        if batch[STEPS] is None and MICRO not in found:
+            found.discard(STEPS)
+    precision = {key: given(settings, key) for key in ENABLED}
     if AUTO in precision.values():
         is_open = True not in precision.values()
-        found |= {key for key in keys.ENABLED if precision[key] == AUTO or is_open}
+        found |= {key for key in ENABLED if precision[key] == AUTO or is_open}
     return found
 
 

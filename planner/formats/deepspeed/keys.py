@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.settings import ConfigView, Refused, Rules, Settings, View, as_number, as_whole
+from planner.formats.settings import (
+    ConfigView,
+    Refused,
+    Rules,
+    View,
+    Whole,
+    as_number,
+)
 from planner.layers.adapters import BARE_EXPERTS
 
 # What Trainer and Accelerate fill in.
@@ -56,33 +63,17 @@ def is_optimizer_type(name: str) -> bool:
     return name.lower() in listed_in("optimizers") or name in listed_in("torch_optimizers")
 
 
-class Degree:
-    """A number of ranks that a key states; 1 where it states none."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def __get__(self, file: "DeepspeedView", _: type) -> int:
-        """The number."""
-        return file.size(self.key) or 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class DeepspeedView(ConfigView):
     """A file as rules and decisions ask about it."""
 
-    autotp = Degree(TP)
-    stages = Degree(PP)
-    sequence = Degree(SP)
-    replicas = Degree(REPLICAS)
-    script_tp = Degree(SCRIPT_TP)
-    autoep = Degree(EP)
-    secondary = Degree(HPZ)
+    autotp, autoep, secondary = Whole(TP), Whole(EP), Whole(HPZ)
+    stages, sequence, replicas = Whole(PP), Whole(SP), Whole(REPLICAS)
+    script_tp = Whole(SCRIPT_TP)
 
-    def size(self, key: str) -> int | None:
-        """A whole number from 1; None where there is none."""
-        found = self.whole(key, 0)
-        return found if found >= 1 else None
+    def size(self, key: str) -> int:
+        """A whole number from 1; 0 where there is none."""
+        return max(self.whole(key, 0), 0)
 
     @property
     def stage(self) -> int:
@@ -139,15 +130,6 @@ def is_for_trainer(key: str, value: object) -> bool:
     return value == AUTO and not key.startswith(f"{ZENFLOW}.")
 
 
-def given_twice(settings: Settings) -> dict[str, str]:
-    """Old switches with the section beside them that replaced them; DeepSpeed refuses both."""
-    return {
-        f"{ZERO}.{switch}": section
-        for section, switch in OLD_SWITCHES.items()
-        if f"{ZERO}.{section}" in settings and f"{ZERO}.{switch}" in settings
-    }
-
-
 # Families whose mixtures are leaves by default since pull request 7604 (October 2025):
 # DEFAULT_LEAF_MODULE_CLASSES of leaf_module_config.py.
 _LEAF_FAMILIES = ("mixtral", "qwen2_moe", "qwen3", "qwen3_moe")
@@ -157,7 +139,7 @@ def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
     """Add the rule on leaf modules to those of a format that has DeepSpeed's keys ``above``."""
 
     def may_hang(file: ConfigView) -> Refused:
-        decided = file.world.decisions
+        family = file.world.decisions.get("model.family")
         # Bare parameters are gathered with the module that has them.
         text = (
             "given 3 with experts: below transformers 5 ranks gather the experts their own tokens "
@@ -165,8 +147,8 @@ def add_leaf_modules(rules: Rules[View], above: str = "") -> None:
         )
         is_alone = (
             file.whole(f"{above}{STAGE}", 0) == 3
-            and (as_whole(decided.get("model.num_experts")) or 0) > 0
-            and decided.get("model.family") not in (*BARE_EXPERTS, *_LEAF_FAMILIES)
+            and file.decided("model.num_experts") > 0
+            and family not in (*BARE_EXPERTS, *_LEAF_FAMILIES)
             and file[f"{above}{LEAVES}"] is None
         )
         return {text: is_alone}

@@ -41,12 +41,9 @@ def batch_triple_adds_up(file: DeepspeedView) -> Violations:
         if all(count and total % count for count in counts):
             yield keys.TOTAL, f"{total} sequence(s) over {min(counts)} replicas leave a rest"
         return
-    per_step = (micro or 1) * (steps or 1)
-    if micro and steps:
-        fits = any(total == per_step * count for count in counts)
-    else:
-        fits = any(count and total % (per_step * count) == 0 for count in counts)
-    if not fits:
+    wanted = [(micro or 1) * (steps or 1) * count for count in counts]
+    is_whole = any(each and total % each == 0 for each in wanted)
+    if not (total in wanted if micro and steps else is_whole):
         of_step = f", {micro} per micro-batch" if micro else ""
         number = f", {steps} step(s)" if steps else ""
         needed = f"train_batch_size = micro-batch x steps x {min(counts)} replicas"
@@ -71,8 +68,10 @@ def key_not_removed(file: DeepspeedView) -> Violations:
     for key in keys.listed_in("removed"):
         if key in file.settings:
             instead = f", or {replaced[key]} in its place" if key in replaced else ""
-            refusal = f"DeepSpeed removed {key} and refuses it"
-            yield key, f"{refusal}; allowed is to leave it out{instead}"
+            yield (
+                key,
+                f"DeepSpeed removed {key} and refuses it; allowed is to leave it out{instead}",
+            )
 
 
 @rule.unenforced(f"{_ENGINE} makes it, or PyTorch")

@@ -13,7 +13,7 @@ both) and Swiss AI (megatron/training/arguments.py of swiss-ai/Megatron-LM) add.
 import csv
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -63,7 +63,7 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.rules import rule
 from planner.formats.megatron.states import environment, traits_of
-from planner.formats.settings import which
+from planner.formats.settings import Settings, which
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
     Entry,
@@ -168,8 +168,7 @@ def recognise(source: SourceText) -> bool:
         (command, _), _ = options_in(source)
         words = [word.text for word in command.words]
     except InputError:
-        is_like = ".py" in text or first_line(text).startswith("--")
-        words = text.split() if is_like else []
+        words = text.split() if ".py" in text or first_line(text).startswith("--") else []
     num_options = sum(word.startswith("--") for word in words)
     # Scripts of other trainers have a few such names too, as --seed.
     return _num_known(words) >= max(2, 0.25 * num_options)
@@ -230,12 +229,8 @@ def read(source: SourceText) -> ParsedConfig:
     for _, found in groupby(known_words, key=lambda each: lines.at(each.word.start)):
         first, *more = found
         shown = " ".join(each.name for each in (first, *more))[:80]
-        text = f"words that belong to no option: {shown}" if more else ""
-        reader.report(
-            first,
-            "unknown_key",
-            text or "a word that belongs to no option",
-        )
+        many = f"words that belong to no option: {shown}"
+        reader.report(first, "unknown_key", many if more else "a word that belongs to no option")
     others = [each for each in (*options, *strange) if each.name not in known]
     hidden = [each for each in others if each.word.unknown]
     reader.note_open([each for each in own if each.unknown and each.name in OWNED] + hidden)
@@ -293,8 +288,7 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
     elsewhere, known = _elsewhere(), load_options()
     first: dict[str, Entry] = {}
     for entry in entries:
-        of, _ = elsewhere.get(entry.name, ("", ""))
-        if of != ADDED:
+        if elsewhere.get(entry.name, ("", ""))[0] != ADDED:
             first.setdefault(entry.name, entry)
     others = list(first.values())
     shown = listed([name[:60] for name in first])
@@ -332,7 +326,7 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
     return ""
 
 
-def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, str] | None:
+def read_dumped(path: str, given: Settings) -> tuple[ParsedConfig, str] | None:
     """The reading of a dump, and whose framework ran it; None where it is of an older form."""
     degrees = {"tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size"}
     if not given.keys() >= degrees | {"num_layers"}:
@@ -369,7 +363,7 @@ def read_dumped(path: str, given: Mapping[str, Located]) -> tuple[ParsedConfig, 
 
 
 def settings_of(
-    words: Mapping[str, Located], wrong: Callable[[Located, str], object] = lambda *_: None
+    words: Settings, wrong: Callable[[Located, str], object] = lambda *_: None
 ) -> dict[str, Located]:
     """Return values by option, of attributes that this release knows and whose texts are valid.
 
@@ -379,16 +373,14 @@ def settings_of(
     for name, each in words.items():
         if option := options_by_dest().get(name):
             try:
-                value = _value(option, each)
+                if (value := _value(option, each)) is not None:
+                    found[option.name] = replace(each, value=value)
             except ValueError as error:
-                value = None
                 wrong(each, str(error))
-            if value is not None:
-                found[option.name] = replace(each, value=value)
     return found | of_pattern(found)
 
 
-def _is_on(words: Mapping[str, Located], name: str) -> bool:
+def _is_on(words: Settings, name: str) -> bool:
     return name in words and words[name].value == "True"
 
 
@@ -404,12 +396,8 @@ def _value(option: Option, place: Located) -> SettingValue | None:
     if not option.takes_values:
         return True if (text == "True") == (option.kind != "off") else None
     found = re.fullmatch(r"[\[(](.*)[\])]", text)
-    words = text.split()
-    if not option.nargs:
-        words = [text]
-    elif found:
-        words = [each.strip(" '\"") for each in found[1].split(",")]
-    return typed(option, words)
+    words = [each.strip(" '\"") for each in found[1].split(",")] if found else text.split()
+    return typed(option, words if option.nargs else [text])
 
 
 RULES = tuple(rule)

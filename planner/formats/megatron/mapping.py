@@ -3,7 +3,7 @@
 Sources: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -23,7 +23,7 @@ from planner.formats.decision import (
     several,
     stated,
 )
-from planner.formats.format import ALL, DECISIONS, Located, ParsedConfig, PerChunk
+from planner.formats.format import ALL, Located, ParsedConfig, PerChunk
 from planner.formats.megatron.model import (
     SIZES,
     runtime_choices,
@@ -54,10 +54,10 @@ from planner.formats.megatron.options import (
     last_batch,
     layout_text,
     load_options,
-    mtp_in,
     names,
     number,
     options,
+    parts_in,
     per_stage,
     row,
     uniform_block,
@@ -120,7 +120,8 @@ def _of_chunks(settings: Settings) -> Decided:
     if chunks is not None:
         yield "layers_per_stage", key, per_stage(chunks, pp)
     layout = word(settings, LAYOUT)
-    if layout and (chunks is None or mtp_in(layout) != whole(settings, MTP, 0)):
+    mtp_layers = "".join(parts_in(layout)).count("m")
+    if layout and (chunks is None or mtp_layers != whole(settings, MTP, 0)):
         # Made for other stages, or without all layers of multi-token prediction.
         yield "_layout", LAYOUT, layout
 
@@ -362,8 +363,6 @@ def left_open(settings: Settings) -> dict[str, Located]:
 def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[str, Located]:
     """Everything the options decide; what a default of Megatron decides stands in line 0."""
     found = decided_in(FILE, settings)
-    for name in found.keys() - set(DECISIONS):
-        del found[name]
     if num_gpus is None:
         return found
     found["num_gpus"] = num_gpus
@@ -380,9 +379,7 @@ def decisions_of(settings: Settings, num_gpus: Located | None = None) -> dict[st
     return found
 
 
-def with_layers(
-    reading: ParsedConfig, options: Mapping[str, Located], model: ModelSpec
-) -> ParsedConfig:
+def with_layers(reading: ParsedConfig, options: Settings, model: ModelSpec) -> ParsedConfig:
     """The reading with the stages of a model whose number of layers the options leave open."""
     if LAYERS in options or "pp" in reading.left_open:
         return reading
@@ -414,14 +411,12 @@ def edits(table: Table, settings: Settings, lines: Iterable[KeyValue]) -> dict[s
     ]
     said = {key: each for key, each in settings.items() if not _is_default(key, each.value)}
     found = changes(table, said, [*others, *lines])
-    for key, value in list(found.items()):
-        if key not in settings:
-            is_said = _is_default(key, value)
-        else:
-            is_said = value is not REMOVED and given(settings, key) == value
-        if is_said:
-            del found[key]
-    return found
+
+    def is_said(key: str, value: object) -> bool:
+        is_same = value is not REMOVED and given(settings, key) == value
+        return is_same if key in settings else _is_default(key, value)
+
+    return {key: value for key, value in found.items() if not is_said(key, value)}
 
 
 def _is_default(key: str, value: object) -> bool:

@@ -211,7 +211,7 @@ def described(settings: Settings) -> ModelInFile | None:
 def _fields(part: str) -> Mapping[str, str]:
     """Options that say a field of a part of the model alone, by the field."""
     found = {}
-    for option, text in _tables()[1].items():
+    for option, text in load_own(__package__, "model.yaml")["options"].items():
         node = parsed(str(text))
         name = node.id if isinstance(node, ast.Name) else ""
         if name.startswith(f"{part}."):
@@ -263,12 +263,6 @@ def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
     layers = pattern_layers(pattern)
     leading = layers.index(1) if 1 in layers else 0
     return (leading, 1) if leading < num_layers else (0, 1)
-
-
-@cache
-def _tables() -> list[dict[str, str]]:
-    """Conditions by what is refused then, and values by option."""
-    return [*load_own(__package__, "model.yaml").values()]
 
 
 def _names(context: Context, strategy: Strategy | None = None) -> Names:
@@ -333,21 +327,14 @@ def _names(context: Context, strategy: Strategy | None = None) -> Names:
 
 def shape_reasons(context: Context) -> Iterator[str]:
     """Every property of the model that no option of Megatron's models expresses."""
-    found = _names(context).said(_tables()[0])
+    found = _names(context).said(load_own(__package__, "model.yaml")["refused"])
     return (f"model {context.model.name}: {text}" for text in found)
 
 
 def shape_choices(context: Context) -> Iterator[KeyValue]:
     """The options that build the model."""
-    names = _names(context)
-    return alike({option: names.value(text) for option, text in _tables()[1].items()})
-
-
-@cache
-def _runtime() -> Mapping[str, Mapping[str, str]]:
-    """Options, each with values and why."""
-    table: Mapping[str, Mapping[str, str]] = load_own(__package__, "runtime.yaml")
-    return table
+    names, own = _names(context), load_own(__package__, "model.yaml")["options"]
+    return alike({option: names.value(text) for option, text in own.items()})
 
 
 def runtime_choices(
@@ -357,7 +344,7 @@ def runtime_choices(
 ) -> Iterator[KeyValue]:
     """Yield what the plan's time and memory depend on, besides its decisions; of some options."""
     names = _names(context, strategy)
-    for option, values in _runtime().items():
+    for option, values in load_own(__package__, "runtime.yaml").items():
         if option in (among.split() or [option]):
             for text, why in values.items():
                 yield from choices({option: (names.value(text), why)})

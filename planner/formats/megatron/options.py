@@ -31,8 +31,6 @@ from planner.formats.settings import Settings, flag, given
 
 VERSION = "0.19.2"
 SettingValue = bool | int | float | str | tuple[int | float | str, ...]
-# Values of options, each with what of a plan rests on it.
-Choices = Mapping[str, tuple[object, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,12 +203,12 @@ def of_pattern(settings: Settings) -> dict[str, Located]:
         LAYERS: len("".join(segments)),
         MTP: len(further),
     }
-    found = {}
-    for option in _PATTERNS:
-        place = settings.get(option, Located(key=option))
-        if place.value:
-            found = {name: replace(place, value=count) for name, count in said.items() if count}
-    return found
+    option = next((each for each in reversed(_PATTERNS) if given(settings, each)), None)
+    return {
+        name: replace(settings[option], value=count)
+        for name, count in said.items()
+        if option and count
+    }
 
 
 def chunks_in(settings: Settings) -> tuple[int, ...] | None:
@@ -221,13 +219,9 @@ def chunks_in(settings: Settings) -> tuple[int, ...] | None:
     segments, _ = hybrid_pattern(settings)
     if segments[1:]:
         return None if len(segments) % pp else tuple(map(len, segments))
-    layout = word(settings, LAYOUT)
-    if layout:
-        try:
-            stages = chunks_of(parse_layout(layout))
-        except ValueError:
-            return None
-        return stages if len(stages) % pp == 0 else None
+    if layout := word(settings, LAYOUT):
+        stages = parts_in(layout)
+        return chunks_of(stages) if stages and len(stages) % pp == 0 else None
     size, layers = number(settings, CHUNK), num_layers + sum(accounted(settings))
     # Layers may not divide into chunks of the size given.
     if size is not None and (size < 1 or layers % (pp * size)):
@@ -313,12 +307,12 @@ def layout_problem(stages: Sequence[str], num_layers: int | None) -> str | None:
     return None
 
 
-def mtp_in(text: str) -> int:
-    """Layers of multi-token prediction of a layout; 0 of one that cannot be read."""
+def parts_in(text: str) -> list[str]:
+    """The stages of a layout; none of one that cannot be read."""
     try:
-        return "".join(parse_layout(text)).count("m")
+        return parse_layout(text)
     except ValueError:
-        return 0
+        return []
 
 
 def chunks_of(stages: Sequence[str]) -> tuple[int, ...]:
@@ -388,16 +382,12 @@ def every_nth(num_layers: int, step: int) -> list[int]:
     return [int(number % step > 0) for number in range(1, num_layers + 1)]
 
 
-def choices(values: Choices) -> Iterator[KeyValue]:
+def choices(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
     """Options with their values and why: None and False say nothing, True sets a flag."""
     for option, (value, why) in values.items():
-        if value is None or value is False:
-            continue
-        words = value if isinstance(value, tuple) else (value,)
-        if value is True:
-            words = ()
-        own = typed(load_options()[option], [str(word) for word in words])
-        yield KeyValue(key=option, value=own, why=why)
+        if value is not None and value is not False:
+            _, *words = words_of(option, value)
+            yield KeyValue(key=option, value=typed(load_options()[option], words), why=why)
 
 
 def options(values: Mapping[str, tuple[Value, Why]]) -> To:

@@ -20,6 +20,7 @@ from planner.formats.megatron.options import (
     is_own_script,
     layout_problem,
     parse_layout,
+    parts_in,
 )
 from planner.formats.megatron.view import ARGUMENTS, CONFIG, Batch, MegatronView
 from planner.formats.settings import Refused, Rules, Violations, first_of
@@ -34,7 +35,6 @@ REQUIRED = {
     "--micro-batch-size": (),
 }
 OFFLOADING, OFFLOADED = "--fine-grained-activation-offloading", "--offload-modules"
-_BOTH = f"{ARGUMENTS}, {CONFIG}"
 DECREASES = "--decrease-batch-size-if-needed"
 _SCHEDULES = "megatron/core/pipeline_parallel/schedules.py"
 _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
@@ -73,12 +73,9 @@ def layout_fits(file: MegatronView) -> Refused:
 @rule(_LAYOUT, LAYOUT)
 def layout_holds_mtp(file: MegatronView) -> Refused:
     """A layout names the layers of multi-token prediction, in one part behind all others."""
-    try:
-        parts = parse_layout(file.word(LAYOUT))
-    except ValueError:
-        return {}
+    parts = parts_in(file.word(LAYOUT))
     is_unknown = MTP in file.settings and not file.has(MTP)
-    if is_unknown or not file.word(LAYOUT):
+    if is_unknown or not (parts and file.word(LAYOUT)):
         return {}
     number, flat = file.number(MTP) or 0, "".join(parts)
     of_parts = [part.count("m") for part in parts]
@@ -178,7 +175,7 @@ def required_options(file: MegatronView) -> Violations:
             yield option, "is missing; Megatron has no default for it"
 
 
-@rule(_BOTH, OFFLOADING, on=OFFLOADING)
+@rule(f"{ARGUMENTS}, {CONFIG}", OFFLOADING, on=OFFLOADING)
 def fine_grained_offload_setup(file: MegatronView) -> Refused:
     """Offloading of modules needs Transformer Engine's first way of it, and modules."""
     is_set = not file.is_script or file.variable("NVTE_CPU_OFFLOAD_V1") == "1"

@@ -57,7 +57,6 @@ OPTIMIZERS: Mapping[str, Mapping[str, object]] = {
 REFUSALS = refusals(__package__)
 AWARE = "--use-precision-aware-optimizer"
 MOMENTS = ("--exp-avg-dtype", "--exp-avg-sq-dtype")
-BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 SHARDING = "--data-parallel-sharding-strategy"
 # Parts that tp, or what splits an expert, and further ranks cut a weight into.
 WEIGHT_SHARDS = "--tensor-parallel-num-weight-shards"
@@ -66,8 +65,6 @@ EXPERT_SHARDS = "--expert-tensor-parallel-num-weight-shards"
 DISPATCHER, BACKEND = "--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend"
 FUSED = "--moe-permute-fusion-into-hybridep"
 GRAPHS = "--cuda-graph-impl"
-# What a recipe of Bridge says by itself.
-OF_RECIPES = (DISPATCHER, BACKEND, FUSED, GRAPHS, "--cuda-graph-modules", "--cuda-graph-scope")
 # The form of checkpoints that Megatron-FSDP has.
 DTENSOR = "fsdp_dtensor"
 # ZeRO stages by Megatron-FSDP's names; plans use it from stage 2 on.
@@ -325,14 +322,10 @@ def _state_types(settings: Settings) -> Iterator[Setting]:
     has_remainders = flag(settings, "--bf16") and not scaled
     if has_remainders or word(settings, "--main-params-dtype") == "fp16":
         yield "states.master_weight_bytes", 2.0
-    share = sum(BYTES[each] for each in moments) / 8.0
+    num_bytes = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+    share = sum(num_bytes[each] for each in moments) / 8.0
     if share < 1.0:
         yield "states.optimizer_state_fraction", share
-
-
-def exchanges_beside_batches(context: Context, strategy: Strategy) -> bool:
-    """Return True if expert exchange overlaps another micro-batch."""
-    return context.traits.overlap.expert_all_to_all_overlap == "batches" and strategy.ep > 1
 
 
 def keeps_order(compute_capability: float) -> bool:

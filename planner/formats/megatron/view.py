@@ -1,10 +1,8 @@
 """Queries of rules on a file: degrees, options, environment, one function each."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from planner.formats.format import Located
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import (
     BATCH,
@@ -21,7 +19,7 @@ from planner.formats.megatron.options import (
     word,
 )
 from planner.formats.megatron.states import CONNECTIONS, keeps_order, weight_shards
-from planner.formats.settings import ConfigView, given
+from planner.formats.settings import ConfigView, Settings, given
 
 ARGUMENTS = "megatron/training/arguments.py"
 CONFIG = "megatron/core/transformer/transformer_config.py"
@@ -77,7 +75,7 @@ class MegatronView(ConfigView):
         ask = self.words if known.nargs else self.number if known.kind == "int" else self.word
         return ask(option)
 
-    def asked(self, option: str) -> Mapping[str, Located]:
+    def asked(self, option: str) -> Settings:
         """The settings; what rests on an option that the file leaves open is not said."""
         found = self.settings.get(option)
         if found is not None and found.value is None:

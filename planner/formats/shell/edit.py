@@ -37,11 +37,6 @@ def _within_single(text: str) -> str:
     return text if quoted == text else f'"{text}"'
 
 
-def _within_double(text: str) -> str:
-    """A text as another shell reads it, between double quotes."""
-    return re.sub(r'(["\\$`])', r"\\\1", shlex.quote(text))
-
-
 class _StuckError(Exception):
     """No edit of a word is safe."""
 
@@ -70,7 +65,13 @@ def edited(
     # Which spelling a place needs depends on the quotes around it and on how often it is read: the
     # first that is read again as the text is taken. Quotes of its own come before none, lest names
     # of files take the place of a pattern.
-    spellings: list[Callable[[str], str]] = [shlex.quote, str, _within_single, _within_double]
+    spellings: list[Callable[[str], str]] = [
+        shlex.quote,
+        str,
+        _within_single,
+        # As another shell reads it, between double quotes.
+        lambda text: re.sub(r'(["\\$`])', r"\\\1", shlex.quote(text)),
+    ]
     for uses_origin, spelled in product((True, False), spellings):
         # Launches may share words: an edit of one must not be made again for the next.
         edits: dict[Splice, None] = {}
@@ -108,11 +109,12 @@ def edited(
 def _launches(found: Launches) -> Sequence[Launch]:
     """All that start the program of the one that is read, this one among them."""
     chosen, others = found
-    same: list[Launch] = []
-    for launch in others:
-        program, own = launch[0].program, chosen[0].program
-        if program and own and program.text == own.text:
-            same.append(launch)
+    program = chosen[0].program
+    same = [
+        launch
+        for launch in others
+        if program and launch[0].program and launch[0].program.text == program.text
+    ]
     return same or [chosen]
 
 
@@ -132,9 +134,10 @@ def _refused(
         lines = Lines(source.text)
         here = lines.at(chosen[0].start)
         others = ", ".join(map(str, sorted(set(map(lines.at, unlike)))))
-        starts = f"line {others} starts the program of line {here} too"
-        how = "with other decisions or processes"
-        return f"{starts}, {how}; to repair line {here}, write there {by_hand}"
+        return (
+            f"line {others} starts the program of line {here} too, with other decisions or "
+            f"processes; to repair line {here}, write there {by_hand}"
+        )
     # People do not expect more launches to be edited at once.
     if len(found) > 8:
         return f"starts the program {len(found)} times; edit it by hand: {by_hand}"
@@ -167,10 +170,8 @@ def _has(launch: Launch, before: Sequence[Entry], wanted: Wanted, num_gpus: int)
     others = [(each.name, each.texts) for each in after if each.name not in wanted]
     old_others = [(each.name, each.texts) for each in before if each.name not in wanted]
     names = sorted(name for name, words in wanted.items() if words)
-    is_there = sorted(each.name for each in found) == names
-    if others != old_others or not is_there:
-        return False
-    return all(_says(each, wanted[each.name]) for each in found)
+    is_same = others == old_others and sorted(each.name for each in found) == names
+    return is_same and all(_says(each, wanted[each.name]) for each in found)
 
 
 def _says(entry: Entry, words: Sequence[str]) -> bool:
@@ -199,9 +200,7 @@ class _Edits:
     def all(self) -> Iterator[Splice]:
         """Every edit; raises _StuckError."""
         names = [each.name for each in self.entries]
-        end = len(names)
-        if self.last in names:
-            end = names.index(self.last) + 1
+        end = names.index(self.last) + 1 if self.last in names else len(names)
         there: set[str] = set()
         for at, entry in enumerate(self.entries):
             if entry.name not in self.wanted:

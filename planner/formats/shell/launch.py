@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from planner.errors import ExpressError, InputError, did_you_mean
 from planner.formats.format import Finding, Located, Severity, SourceText, listed
-from planner.formats.settings import finding_at
+from planner.formats.settings import Settings, finding_at
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import (
     NNODES,
@@ -57,7 +57,7 @@ def number_of(text: str) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,8}", text) and int(text) > 0 else None
 
 
-def processes(settings: Mapping[str, Located]) -> Located | None:
+def processes(settings: Settings) -> Located | None:
     """Nodes times processes per node; one node where a launcher names none.
 
     What torchrun leaves open, or where Slurm starts the processes, is what Slurm gives the job.
@@ -68,12 +68,7 @@ def processes(settings: Mapping[str, Located]) -> Located | None:
         return next((each for each in found if each.value), None)
 
     is_slurm = NPROC_PER_NODE not in settings
-    per_node = first(
-        NPROC_PER_NODE,
-        "--gpus-per-node",
-        "--gres",
-        "--ntasks-per-node",
-    )
+    per_node = first(NPROC_PER_NODE, "--gpus-per-node", "--gres", "--ntasks-per-node")
     names_nodes = NNODES in settings or (is_slurm and "--nodes" in settings)
     nodes = first(NNODES, "--nodes")
     total = first("--gpus", "--ntasks") if is_slurm else None
@@ -87,7 +82,7 @@ def processes(settings: Mapping[str, Located]) -> Located | None:
     return None if count > 10**7 else replace(per_node, value=count)
 
 
-def open_processes(settings: Mapping[str, Located]) -> dict[str, Located]:
+def open_processes(settings: Settings) -> dict[str, Located]:
     """The processes, where a launcher says them by a variable that nobody knows."""
     stated = [settings[name] for name in (NNODES, NPROC_PER_NODE) if name in settings]
     is_open = any(each.value is None for each in stated) and processes(settings) is None
@@ -293,18 +288,11 @@ class WordsReader:
             if other := before.get(entry.name):
                 line = self.lines.at(other.word.start)
                 first, last = sorted((other.word.start, entry.word.start))
-                is_in_turn = any(first < place < last for place in branches)
                 severity: Severity = "warning"
                 says = "given again; the last one counts, another"
-                if is_in_turn:
-                    severity = "note"
-                    says = "given in two branches; this one is checked, the other"
-                self.report(
-                    entry,
-                    "duplicate_key",
-                    f"{says} is in line {line}",
-                    severity,
-                )
+                if any(first < place < last for place in branches):
+                    severity, says = "note", "given in two branches; this one is checked, the other"
+                self.report(entry, "duplicate_key", f"{says} is in line {line}", severity)
             before[entry.name] = entry
             found, is_open = None, bool(entry.unknown)
             try:
@@ -319,25 +307,21 @@ class WordsReader:
         """Report what variables leave open in one note: a script given its sizes has many."""
         if not entries:
             return
-        first = entries[0]
-        names = dict.fromkeys(each.name for each in entries)
-        if len(entries) > 1:
+        first, *others = entries
+        parts = ", ".join(dict.fromkeys(first.unknown or first.word.unknown))
+        message = f"{parts[:80]} is not set in the file, or branches differ; taken as not known"
+        if others:
+            names = listed([*dict.fromkeys(each.name for each in entries)])
             message = (
                 f"{len(entries)} options are taken as not known, whose variables the file does not "
-                f"set, or on which branches differ: {listed([*names])}"
+                f"set, or on which branches differ: {names}"
             )
-        else:
-            parts = ", ".join(dict.fromkeys(first.unknown or first.word.unknown))
-            message = f"{parts[:80]} is not set in the file, or branches differ; taken as not known"
         self.report(first, "unresolved", message, "note")
 
     def take_launcher(self, command: Command) -> dict[str, Located]:
         """Return the settings of the launcher's words; report the first that is not known."""
         for word, hint in unknown_options(command.launcher):
+            entry = Entry(name=word.text.partition("=")[0], word=word)
             message = f"torchrun has no such option; {hint}".removesuffix("; ")
-            self.report(
-                Entry(name=word.text.partition("=")[0], word=word),
-                "unknown_key",
-                message,
-            )
+            self.report(entry, "unknown_key", message)
         return launcher_settings(command.launcher, self.lines)

@@ -9,12 +9,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby, pairwise, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Node
 
 Span = tuple[int, int]
 
@@ -83,11 +83,9 @@ class Word:
 def in_one_piece(spans: Iterable[Span]) -> Span | None:
     """All of a file that places take up; None where there is something between them."""
     found = sorted(set(spans))
-    gaps = [(left, right) for (_, left), (right, _) in pairwise(found) if left != right]
-    if gaps or not found:
+    if not found or any(left != right for (_, left), (right, _) in pairwise(found)):
         return None
-    (start, _), (_, end) = found[0], found[-1]
-    return start, end
+    return found[0][0], found[-1][1]
 
 
 def split(chars: Iterable[Char]) -> Chars:
@@ -182,7 +180,8 @@ def parsed(text: str) -> "Node":
 
     Raises ScriptError for a quote that nothing closes, and a text that is made to take long.
     """
-    from tree_sitter import Parser
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
 
     if len(re.findall(r"[\"'`$(){}<>|&;]", text)) > MAX_SIGNS:
         raise ScriptError(f"it has more than {MAX_SIGNS:,} quotes, brackets and other signs")
@@ -199,8 +198,9 @@ def parsed(text: str) -> "Node":
         left -= 1
         return data[at : at + _CHUNK]
 
+    parser = Parser(Language(tree_sitter_bash.language()))
     try:
-        root = Parser(_language()).parse(chunk, progress_callback=lambda *_: left < 0).root_node
+        root = parser.parse(chunk, progress_callback=lambda *_: left < 0).root_node
     except ValueError:
         raise ScriptError("it is tangled so that it takes too long to read") from None
     at = _unclosed(root, text) if root.has_error or "$'" in text else None
@@ -209,14 +209,6 @@ def parsed(text: str) -> "Node":
     if root.descendant_count > MAX_NODES:
         raise ScriptError(f"it has more than {MAX_NODES:,} words and signs")
     return root
-
-
-@cache
-def _language() -> "Language":
-    import tree_sitter_bash
-    from tree_sitter import Language
-
-    return Language(tree_sitter_bash.language())
 
 
 def _unclosed(root: "Node", text: str) -> int | None:
@@ -250,7 +242,7 @@ def branches_in(text: str) -> tuple[Span, ...]:
     branches = ("if_statement", "case_statement", "while_statement", "for_statement", "list")
     nodes = (each for each in _nodes(text) if each.type in branches)
     last = (each.children[-1] if each.type == "list" else each for each in nodes)
-    return tuple((each.start_byte, each.end_byte) for each in last)
+    return tuple(each.byte_range for each in last)
 
 
 def branch_places(text: str) -> list[int]:

@@ -42,11 +42,8 @@ def _asked(model: ModelSpec) -> dict[str, tuple[str, str]]:
 def written_config(context: Context) -> tuple[str, str]:
     """Name and text of a config of the model's sizes, where torchtitan has none."""
     model, moe = context.model, context.model.moe
-    words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII)
-    words = words.strip("_") or "model"
-    if words[0].isdigit():
-        words = f"m_{words}"
-    name = f"{words}_{model.num_layers}_layers"
+    words = re.sub(r"\W+", "_", model.name.lower(), flags=re.ASCII).strip("_") or "model"
+    name = f"{'m_' * words[0].isdigit()}{words}_{model.num_layers}_layers"
     template = resources.files(__package__).joinpath("planner_config.py.txt")
     absent = dict.fromkeys(("num_experts", "top_k", "expert_ffn_size"), 0)
     literals = {
@@ -92,15 +89,17 @@ def _named(context: Context) -> keys.Config | None:
     }
     module = next(which(kinds), "")
     # By the names in configs.json: those of the model's parts with a dot.
-    shape = dict(vars(model))
-    for part in ("moe", "mla"):
-        values = shape[part]
-        if values:
-            shape |= {f"{part}.{key}": value for key, value in vars(values).items()}
-    for name in sorted(keys.modules().get(module, ()), key=lambda name: (len(name), name)):
-        config = keys.config_named(module, name)
+    parts = {"": model, "moe.": model.moe, "mla.": model.mla}
+    shape = {
+        f"{part}{key}": value
+        for part, values in parts.items()
+        if values
+        for key, value in vars(values).items()
+    }
+    names = sorted(keys.modules().get(module, ()), key=lambda name: (len(name), name))
+    for config in (keys.config_named(module, name) for name in names):
         if (
-            not name.startswith("sft_")
+            not config.name.startswith("sft_")
             and config.precision == context.job.precision
             and all(shape.get(key) == value for key, value in config.model.items())
         ):
@@ -135,13 +134,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     }
     lines = [*told(head), *lines_of(TABLE, context, strategy)]
     words = [keys.words_of(line.key, line.value) for line in lines]
-    files = [
-        OutputFile(name="torchtitan.args", text="".join(f"{shlex.join(own)}\n" for own in words))
-    ]
-    if written:
-        files.append(OutputFile(name=f"{module}.py", text=written))
+    arguments = "".join(f"{shlex.join(own)}\n" for own in words)
+    own_module = (OutputFile(name=f"{module}.py", text=written),) if written else ()
     return Emitted(
-        files=tuple(files),
+        files=(OutputFile(name="torchtitan.args", text=arguments), *own_module),
         command=("-m", "torchtitan.train"),
         arguments="torchtitan.args",
         run=tuple(word for key, value in run.items() for word in (f"--{key}", value)),
@@ -188,28 +184,18 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     ]
     found = changes(TABLE, settings, [*lines.values(), *others])
     if keys.POLICY in found:
-        own = keys.policies()[found[keys.POLICY]]
         every = {name for names in keys.policies().values() for name in names}
-        found |= dict.fromkeys(every - set(own), REMOVED)
-    for each in read.misplaced(entries):
-        if each.name in lines:
-            found[each.name] = lines[each.name].value
+        found |= dict.fromkeys(every - {*keys.policies()[found[keys.POLICY]]}, REMOVED)
+    misplaced = {each.name for each in read.misplaced(entries)}
+    found |= {key: line.value for key, line in lines.items() if key in misplaced}
     there = {each.name for each in entries}
-    wanted: dict[str, tuple[str, ...]] = {}
-    for key in sorted(found, key=lambda key: key == keys.POLICY):
-        if found[key] is not REMOVED:
-            wanted[key] = keys.words_of(key, found[key])
-        elif key in there:
-            wanted[key] = ()
+    wanted = {
+        key: () if found[key] is REMOVED else keys.words_of(key, found[key])
+        for key in sorted(found, key=lambda key: key == keys.POLICY)
+        if found[key] is not REMOVED or key in there
+    }
     deciding = DECIDING | read.SCRIPT_VARIABLES.keys() | {read.PROCESSES}
-    return edited(
-        source,
-        read.entries_in,
-        wanted,
-        strategy.num_gpus,
-        deciding,
-        last=keys.POLICY,
-    )
+    return edited(source, read.entries_in, wanted, strategy.num_gpus, deciding, last=keys.POLICY)
 
 
 def _written_into_old(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -222,11 +208,7 @@ def _written_into_old(source: SourceText, context: Context, strategy: Strategy) 
     }
     # Of the rest, software among it, today's words may not hold.
     rows = tuple(row for row in TABLE if differ.intersection(row.names))
-    wanted = changes(
-        rows,
-        keys.filled(reading.settings),
-        lines_of(rows, context, strategy),
-    )
+    wanted = changes(rows, keys.filled(reading.settings), lines_of(rows, context, strategy))
     lines = source.text.splitlines(keepends=True)
     local = decided(reading.settings, keys.LOCAL_BATCH, 0)
     for key, value in wanted.items():
@@ -234,13 +216,8 @@ def _written_into_old(source: SourceText, context: Context, strategy: Strategy) 
         if at >= 0 and value is REMOVED:
             lines[at] = ""
         elif at >= 0:
-            spelled = rf"\g<1>{json.dumps(value)}"
-            lines[at] = re.sub(
-                r"""(=\s*)("[^"]*"|'[^']*'|[^\s#]+)""",
-                spelled,
-                lines[at],
-                count=1,
-            )
+            old = r"""(=\s*)("[^"]*"|'[^']*'|[^\s#]+)"""
+            lines[at] = re.sub(old, rf"\g<1>{json.dumps(value)}", lines[at], count=1)
         elif key == keys.GLOBAL_BATCH and local.key.endswith("local_batch_size"):
             # Both came with the same release; those before accumulate no gradients.
             lines[local.line - 1] += f"global_batch_size = {value}\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.documents.schema import Schema, load_schema, wrongs
 from planner.formats.format import Located
-from planner.formats.settings import ConfigView, Settings, whole, word
+from planner.formats.settings import ConfigView, Settings, Whole, whole, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
 
@@ -73,14 +73,12 @@ class Config:
 @cache
 def _configs() -> dict[str, Any]:
     text = resources.files(__package__).joinpath("configs.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
+    return dict(json.loads(text))
 
 
 def options() -> Mapping[str, Schema]:
     """Schemas of all options by key."""
-    found: dict[str, Schema] = load_schema(__package__)["properties"]
-    return found
+    return dict(load_schema(__package__)["properties"])
 
 
 def option_of(key: str) -> Schema | None:
@@ -90,14 +88,12 @@ def option_of(key: str) -> Schema | None:
 
 def policies() -> Mapping[str, list[str]]:
     """Policies of activation checkpointing, with the options of each."""
-    found: dict[str, list[str]] = _configs()["policies"]
-    return found
+    return dict(_configs()["policies"])
 
 
 def modules() -> Mapping[str, Mapping[str, Any]]:
     """Config functions by module."""
-    found: dict[str, Mapping[str, Any]] = _configs()["configs"]
-    return found
+    return dict(_configs()["configs"])
 
 
 @cache
@@ -124,9 +120,8 @@ def config_of(settings: Settings) -> Config:
 
 def filled(settings: Settings) -> Settings:
     """Settings with the config's defaults beneath, which have no line."""
-    defaults = config_of(settings).defaults
-    found = {key: Located(value=value, key=f"--{key}") for key, value in defaults.items()}
-    return found | dict(settings)
+    defaults = config_of(settings).defaults.items()
+    return {key: Located(value=value, key=f"--{key}") for key, value in defaults} | {**settings}
 
 
 def degree(settings: Settings, name: str) -> int:
@@ -192,9 +187,9 @@ MAX_PARTS = 100_000
 
 def schedule_named(name: str) -> str:
     """The planner's name of a schedule; ``other``: torch has it, empty: there is none."""
-    by_name = {theirs.lower(): ours for ours, theirs in SCHEDULE_NAMES.items()}
-    others = {theirs.lower(): "other" for theirs in OTHER_SCHEDULES}
-    return {**others, **by_name}.get(name.lower(), "")
+    known = dict.fromkeys(map(str.lower, OTHER_SCHEDULES), "other")
+    known |= {theirs.lower(): ours for ours, theirs in SCHEDULE_NAMES.items()}
+    return known.get(name.lower(), "")
 
 
 def parts_of(strategy: Strategy) -> list[list[str]]:
@@ -245,38 +240,17 @@ def default_counts(
     base, extra = divmod(num_layers + first + last, parts)
     if parts == 1:
         return [num_layers]
-    if base == 0 or max(first, last) > base:
-        return None
-    weights = [first, *([0] * (parts - 2)), last]
-    wanted = [base + (i < extra) - weight for i, weight in enumerate(weights)]
-    if sum(wanted) != num_layers or min(wanted) < 0:
-        return None
-    return wanted
-
-
-def schedule_of(strategy: Strategy) -> str:
-    """Torch's name of a plan's schedule."""
-    is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
-    return SCHEDULE_NAMES["interleaved" if is_interleaved else strategy.schedule]
-
-
-class Degree:
-    """A degree by the name in Strategy."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, file: "TorchtitanView", _: type) -> int:
-        """The number of the file or of its config."""
-        return degree(file.settings, self.name)
+    counts = [base + (part < extra) for part in range(parts)]
+    counts[0] -= first
+    counts[-1] -= last
+    return None if base < 1 or max(first, last) > base else counts
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchtitanView(ConfigView):
     """A file of this release, with the config's defaults, which have no line."""
 
-    tp, pp, cp, ep = Degree("tp"), Degree("pp"), Degree("cp"), Degree("ep")
-    dp_replicate = Degree("dp_replicate")
+    tp, pp, cp, ep, dp_replicate = (Whole(key, 0) for key in DEGREES.values())
     schedules = ", ".join((*SCHEDULE_NAMES.values(), *OTHER_SCHEDULES))
 
     def spelled(self, key: str) -> str:

@@ -22,8 +22,28 @@ from planner.formats.format import ALL, DECISIONS, Located
 from planner.formats.settings import Settings, decided, flag, given, whole, word
 from planner.formats.torchtitan import keys as option
 from planner.formats.torchtitan.keys import (
+    ASYNC_TP,
+    CUDA_GRAPHS,
+    DEGREES,
+    FIRST_LESS,
+    GLOBAL_BATCH,
+    LAST_LESS,
+    LAYERS,
+    LOCAL_BATCH,
+    MAX_PARTS,
+    MICRO_BATCH,
+    OFFLOAD,
+    PARTS,
     POLICY,
+    PRECISION,
+    RESHARD,
+    SCHEDULE,
+    SCHEDULE_CSV,
+    SCHEDULE_NAMES,
     SELECTORS,
+    SEQUENCE_PARALLEL,
+    SHARD,
+    SPMD_BACKEND,
     TorchtitanView,
     config_of,
     filled,
@@ -40,7 +60,7 @@ POLICIES = {"selective": "selective_layers_per_stage", "full": "recompute_layers
 
 def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMapping:
     """A degree, which is 1 where the file says nothing of it."""
-    key = option.DEGREES[name]
+    key = DEGREES[name]
 
     def read(settings: Settings) -> int | None:
         degree = whole(settings, key, 0)
@@ -52,34 +72,34 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMap
 
 def _of_batch(settings: Settings) -> Decided:
     """A global batch below 1 is the local one of every rank."""
-    local = whole(settings, option.LOCAL_BATCH, 0)
-    total = whole(settings, option.GLOBAL_BATCH, 0)
-    shards = max(0, whole(settings, option.SHARD, 0))
+    local = whole(settings, LOCAL_BATCH, 0)
+    total = whole(settings, GLOBAL_BATCH, 0)
+    shards = max(0, whole(settings, SHARD, 0))
     dp = shards * option.degree(settings, "dp_replicate")
-    key = option.MICRO_BATCH if option.degree(settings, "pp") > 1 else option.LOCAL_BATCH
+    key = MICRO_BATCH if option.degree(settings, "pp") > 1 else LOCAL_BATCH
     micro = whole(settings, key, 0)
     if micro < 1 or local < 1:
         return
     yield "micro_batch", key, micro
-    at = option.LOCAL_BATCH if total < 0 else option.GLOBAL_BATCH
+    at = LOCAL_BATCH if total < 0 else GLOBAL_BATCH
     batch, step = (local, micro) if total < 0 else (total, dp * micro)
     if batch > 0 and step > 0 and batch % step == 0:
         yield "num_micro_batches", at, batch // step
     if total > 0 or dp > 0:
         batch = total if total > 0 else local * dp
-        yield "global_batch", option.GLOBAL_BATCH, batch
+        yield "global_batch", GLOBAL_BATCH, batch
 
 
 def _of_shards(settings: Settings) -> Decided:
     file = TorchtitanView(settings=settings)
-    shards = whole(settings, option.SHARD, 0)
+    shards = whole(settings, SHARD, 0)
     if shards > 0 and file.others > 0:
-        yield "dp", option.SHARD, shards * file.dp_replicate
-        yield "num_gpus", option.SHARD, shards * file.others
+        yield "dp", SHARD, shards * file.dp_replicate
+        yield "num_gpus", SHARD, shards * file.others
 
 
 def _stage(settings: Settings) -> int:
-    policy = word(settings, option.RESHARD)
+    policy = word(settings, RESHARD)
     if policy == "default":
         return 2 if option.degree(settings, "pp") > 1 else 3
     return 2 if policy == "never" else 3
@@ -87,8 +107,8 @@ def _stage(settings: Settings) -> int:
 
 def _of_precision(settings: Settings) -> Decided:
     precision = config_of(settings).precision
-    key = option.PRECISION if precision == "bf16" else "config"
-    if word(settings, option.PRECISION) == "bfloat16" and precision in ("bf16", "mxfp8"):
+    key = PRECISION if precision == "bf16" else "config"
+    if word(settings, PRECISION) == "bfloat16" and precision in ("bf16", "mxfp8"):
         yield "precision", key, precision
 
 
@@ -125,22 +145,22 @@ def _of_pipeline(settings: Settings) -> Decided:
     num_layers = config_of(settings).model.get("num_layers", 0)
     if pp == 1 and num_layers:
         yield "layers_per_stage", "config", (num_layers,)
-    schedule = option.schedule_named(word(settings, option.SCHEDULE))
+    schedule = option.schedule_named(word(settings, SCHEDULE))
     if pp < 2 or schedule in ("", "other"):
         return
     ours = "1f1b" if schedule == "interleaved" else schedule
-    yield "schedule", option.SCHEDULE, ours
+    yield "schedule", SCHEDULE, ours
     # Layers of every model part, and the key that says so.
-    parts = given(settings, option.PARTS)
-    per_part = given(settings, option.LAYERS)
+    parts = given(settings, PARTS)
+    per_part = given(settings, LAYERS)
     counts = [len(option.layers_in(part)) for part in parts or ()]
-    key = option.PARTS
-    if parts is None and num_layers and pp <= option.MAX_PARTS and (per_part or 1) > 0:
-        first = whole(settings, option.FIRST_LESS, 0)
-        last = whole(settings, option.LAST_LESS, 0)
+    key = PARTS
+    if parts is None and num_layers and pp <= MAX_PARTS and (per_part or 1) > 0:
+        first = whole(settings, FIRST_LESS, 0)
+        last = whole(settings, LAST_LESS, 0)
         count = option.num_parts(num_layers, pp, schedule, per_part, first, last)
         counts = option.default_counts(num_layers, count, first, last) or []
-        key = option.LAYERS
+        key = LAYERS
     if not counts or len(counts) % pp:
         return
     if len(counts) > pp:
@@ -151,23 +171,29 @@ def _of_pipeline(settings: Settings) -> Decided:
     yield "layers_per_stage", key, tuple(sum(counts[rank::pp]) for rank in range(pp))
 
 
+def _schedule(_: Context, strategy: Strategy) -> str | None:
+    is_interleaved = strategy.schedule == "1f1b" and strategy.vpp > 1
+    name = "interleaved" if is_interleaved else strategy.schedule
+    return SCHEDULE_NAMES[name] if strategy.pp > 1 else None
+
+
 # Schedules that torch runs only without compiled blocks.
 _SPLITS_BACKWARD = "(schedule in ('zb-interleaved', 'zb-v', 'dualpipe-v'))"
 # In the order of the lines: the policy's word ends torchtitan's own options.
 TABLE: Table = (
     KeyMapping(
         names=("micro_batch", "num_micro_batches", "global_batch"),
-        keys=(option.LOCAL_BATCH, option.GLOBAL_BATCH, option.MICRO_BATCH),
+        keys=(LOCAL_BATCH, GLOBAL_BATCH, MICRO_BATCH),
         to=says(
             {
-                option.LOCAL_BATCH: (
+                LOCAL_BATCH: (
                     "micro_batch * (num_micro_batches if pp > 1 else 1)",
                     (
                         "{'sequences per micro-batch' if pp == 1 "
                         "else str(num_micro_batches) + ' micro-batches for the pipeline'}"
                     ),
                 ),
-                option.GLOBAL_BATCH: (
+                GLOBAL_BATCH: (
                     "dp * micro_batch * num_micro_batches",
                     "sequences per iteration",
                 ),
@@ -187,14 +213,14 @@ TABLE: Table = (
         "ep",
         "expert parallelism, over the ranks of tp, cp and the shards",
         REFUSALS["experts"],
-        option.CUDA_GRAPHS,
+        CUDA_GRAPHS,
     ),
     KeyMapping(
         names=("etp",),
         keys=(),
         of=derived(
             "etp",
-            option.DEGREES["ep"],
+            DEGREES["ep"],
             lambda found: (
                 1 if min(option.degree(found, each) for each in ("ep", "tp")) > 1 else None
             ),
@@ -203,10 +229,10 @@ TABLE: Table = (
     _degree("dp_replicate", "replicas of the sharding group"),
     KeyMapping(
         names=("dp", "num_gpus"),
-        keys=(option.SHARD,),
+        keys=(SHARD,),
         to=says(
             {
-                option.SHARD: (
+                SHARD: (
                     "dp // dp_replicate",
                     "states are sharded over them, and over context parallelism",
                 )
@@ -216,16 +242,14 @@ TABLE: Table = (
     ),
     of_key(
         "sequence_parallel",
-        option.SEQUENCE_PARALLEL,
+        SEQUENCE_PARALLEL,
         "sequence_parallel if tp > 1 else None",
         "norms split over tensor parallelism",
-        follows=lambda found: (
-            flag(found, option.SEQUENCE_PARALLEL) and option.degree(found, "tp") > 1
-        ),
+        follows=lambda found: flag(found, SEQUENCE_PARALLEL) and option.degree(found, "tp") > 1,
     ),
     of_key(
         "zero_stage",
-        option.RESHARD,
+        RESHARD,
         "'always' if zero_stage == 3 else 'never'",
         "ZeRO stage {zero_stage}",
         follows=_stage,
@@ -233,15 +257,15 @@ TABLE: Table = (
     ),
     of_key(
         "offload",
-        option.OFFLOAD,
+        OFFLOAD,
         "offload != 'none'",
         "offload: {offload}",
-        of=stated("offload", option.OFFLOAD, lambda is_on: OFFLOADED if is_on else None),
+        of=stated("offload", OFFLOAD, lambda is_on: OFFLOADED if is_on else None),
         cannot=REFUSALS["offload"],
     ),
     of_key(
         "precision",
-        option.PRECISION,
+        PRECISION,
         "'bfloat16'",
         "precision {job.precision}",
         of=_of_precision,
@@ -262,13 +286,13 @@ TABLE: Table = (
     KeyMapping(
         names=("schedule", "vpp", "layers_per_stage"),
         keys=(
-            *(option.SCHEDULE, option.SCHEDULE_CSV, option.MICRO_BATCH, option.PARTS),
-            *(option.LAYERS, option.FIRST_LESS, option.LAST_LESS, option.CUDA_GRAPHS),
+            *(SCHEDULE, SCHEDULE_CSV, MICRO_BATCH, PARTS),
+            *(LAYERS, FIRST_LESS, LAST_LESS, CUDA_GRAPHS),
         ),
         to=several(
             says(
                 {
-                    option.CUDA_GRAPHS: (
+                    CUDA_GRAPHS: (
                         "True",
                         (
                             "the plan's time holds without them; refused with pipelining and most "
@@ -280,15 +304,15 @@ TABLE: Table = (
             ),
             says(
                 {
-                    option.SCHEDULE: (
-                        lambda _, s: option.schedule_of(s) if s.pp > 1 else None,
+                    SCHEDULE: (
+                        _schedule,
                         "schedule {schedule}",
                     ),
-                    option.MICRO_BATCH: (
+                    MICRO_BATCH: (
                         "micro_batch if pp > 1 else None",
                         "sequences per micro-batch",
                     ),
-                    option.PARTS: (
+                    PARTS: (
                         lambda _, s: option.parts_of(s) if s.pp > 1 else None,
                         "layers per stage: {layers_per_stage}",
                     ),
@@ -300,7 +324,7 @@ TABLE: Table = (
     ),
     KeyMapping(
         names=("profile",),
-        keys=("compile.enable", "compile.components", option.ASYNC_TP, option.SPMD_BACKEND),
+        keys=("compile.enable", "compile.components", ASYNC_TP, SPMD_BACKEND),
         to=several(
             says(
                 {"compile.enable": ("traits.profile == 'current'", "profile {traits.profile}")},
@@ -317,7 +341,7 @@ TABLE: Table = (
             ),
             says(
                 {
-                    option.ASYNC_TP: (
+                    ASYNC_TP: (
                         (
                             "traits.profile == 'current' and tp > 1 "
                             "and traits.overlap.tensor_parallel_overlap == 'ring'"
@@ -329,7 +353,7 @@ TABLE: Table = (
             ),
             says(
                 {
-                    option.SPMD_BACKEND: (
+                    SPMD_BACKEND: (
                         "'partial_dtensor'",
                         "torch 2.13 cannot shard what the default backend makes",
                     )

@@ -14,12 +14,21 @@ from typing import Any
 
 from planner.documents.schema import wrongs
 from planner.errors import ExpressError, InputError, did_you_mean
-from planner.formats.format import Located, ParsedConfig, SourceText, first_line
-from planner.formats.settings import decided, finding_at, flag, given, model_named, word
+from planner.formats.format import Finding, Located, ParsedConfig, SourceText, first_line
+from planner.formats.settings import Settings, decided, finding_at, flag, given, model_named, word
 from planner.formats.shell import launch
 from planner.formats.shell.launch import Entry, Launches, WordsReader, grouped, launches_in, strays
 from planner.formats.shell.word import NPROC_PER_NODE, Command, Lines, Word, launcher_values
 from planner.formats.torchtitan import keys
+from planner.formats.torchtitan.keys import (
+    NAME,
+    OWN_MODULE,
+    POLICY,
+    SCHEDULE,
+    SCHEDULE_CSV,
+    SCHEDULE_NAMES,
+    SELECTORS,
+)
 from planner.formats.torchtitan.mapping import DECIDING, decisions_of
 from planner.limits import brief
 
@@ -52,10 +61,10 @@ def _starts(commands: Iterable[Command]) -> list[Command]:
     most, others = 0, Command(words=())
     for command in commands:
         words = command.words
-        programs = [at for at, word in enumerate(words) if _ENTRY.search(word.text)]
+        program = next((at for at, word in enumerate(words) if _ENTRY.search(word.text)), None)
         options = [at for at, word in enumerate(words) if _is_option(word.text)]
-        if programs:
-            found.append(command.behind(programs[0]))
+        if program is not None:
+            found.append(command.behind(program))
         elif len(options) > most:
             most, first = len(options), options[0]
             others = Command(words=words[first:], launcher=words[:first])
@@ -74,8 +83,8 @@ def _is_wrapped(found: Command) -> bool:
 
 def misplaced(entries: Sequence[Entry]) -> list[Entry]:
     """Options behind the policy's word, which takes them for its own."""
-    behind = list(dropwhile(lambda each: each.name != keys.POLICY, entries))
-    return [each for each in behind if not each.name.startswith(keys.POLICY)]
+    behind = list(dropwhile(lambda each: each.name != POLICY, entries))
+    return [each for each in behind if not each.name.startswith(POLICY)]
 
 
 def _options(words: Sequence[Word]) -> list[Entry]:
@@ -87,14 +96,13 @@ def _options(words: Sequence[Word]) -> list[Entry]:
             return None
         return int(entry.get("type") != "boolean")
 
-    found = grouped(words, _is_option, most)
-    for at, each in enumerate(found):
-        policy = _POLICY_WORD.fullmatch(each.word.text)
-        key = keys.POLICY if policy else _key(each.name)[0]
-        joined = policy[1] if policy else each.joined
-        spelled = each.word.text.partition("=")[0]
-        found[at] = replace(each, name=key, joined=joined, spelled=spelled)
-    return found
+    def named(entry: Entry) -> Entry:
+        policy = _POLICY_WORD.fullmatch(entry.word.text)
+        key = POLICY if policy else _key(entry.name)[0]
+        joined = policy[1] if policy else entry.joined
+        return replace(entry, name=key, joined=joined, spelled=entry.word.text.partition("=")[0])
+
+    return [named(each) for each in grouped(words, _is_option, most)]
 
 
 def _key(name: str) -> tuple[str, bool]:
@@ -121,7 +129,7 @@ def recognise(source: SourceText) -> bool:
             r"(?<!\S)--(?:parallelism|training|activation[-_]checkpoint)\.[a-z]"
             r"|(?<!\S)activation[-_]checkpoint:"
         )
-        is_named = all(re.search(rf"(?<!\S)--{name}\b", text) for name in keys.SELECTORS)
+        is_named = all(re.search(rf"(?<!\S)--{name}\b", text) for name in SELECTORS)
         return is_named or re.search(option, text) is not None
     try:
         # A script that only names it does not start it; one that is broken may.
@@ -141,7 +149,7 @@ def read(source: SourceText) -> ParsedConfig:
         found.words,
         found.environment if _is_wrapped(found) else {},
     )
-    reader = WordsReader(format=keys.NAME, source=source, keeps_open=False)
+    reader = WordsReader(format=NAME, source=source, keeps_open=False)
     known = [each for each in entries if _is_known(reader, each)]
     reader.take(known, _value)
     message = "stands behind the activation-checkpoint word; all options stand before it"
@@ -150,18 +158,15 @@ def read(source: SourceText) -> ParsedConfig:
             reader.report(entry, "misplaced_option", message)
     for stray in strays(found.words, entries):
         if not stray.unknown:
-            reader.report(
-                Entry(name=stray.text, word=stray),
-                "bad_value",
-                "belongs to no option",
-            )
+            entry = Entry(name=stray.text, word=stray)
+            reader.report(entry, "bad_value", "belongs to no option")
     _take_variables(reader, found)
     if entries or found.program:
         _report_config(reader)
     _report_schedule(reader)
     launched = reader.take_launcher(found) | _processes(found, reader.lines)
     return ParsedConfig(
-        format=keys.NAME,
+        format=NAME,
         path=source.path,
         settings=reader.settings | launched,
         decisions=decisions_of(reader.settings, launch.processes(launched)),
@@ -173,7 +178,7 @@ def read(source: SourceText) -> ParsedConfig:
             else None
         ),
         # What a compiler repeats to keep within a budget is its own choice.
-        assumes=("recompute",) * (word(reader.settings, keys.POLICY) == "memory_budget"),
+        assumes=("recompute",) * (word(reader.settings, POLICY) == "memory_budget"),
     )
 
 
@@ -195,10 +200,9 @@ def refuse_processes(source: SourceText, num_gpus: int) -> None:
     own = _processes(found, lines)
     count = launch.processes(launch.launcher_settings(found.launcher, lines) | own)
     if own and count and count.value != num_gpus:
-        number = own[NPROC_PER_NODE].value
         raise ExpressError(
-            f"{source.path}: with {PROCESSES} of {number} the script starts {count.value} "
-            f"processes, the plan needs {num_gpus}; change {PROCESSES} first"
+            f"{source.path}: with {PROCESSES} of {own[NPROC_PER_NODE].value} the script starts "
+            f"{count.value} processes, the plan needs {num_gpus}; change {PROCESSES} first"
         )
 
 
@@ -206,13 +210,13 @@ def _is_known(reader: WordsReader, entry: Entry) -> bool:
     """Return True if torchtitan has an option; report what it has not, and what is left open."""
     key = entry.name
     if keys.option_of(key) is None:
-        known = [f"--{name}" for name in keys.options() if name != keys.POLICY]
+        known = [f"--{name}" for name in keys.options() if name != POLICY]
         hint = did_you_mean(f"--{key}", known) or "torchtitan 0.3 has no such option"
-        if key == f"{keys.POLICY}.mode":
+        if key == f"{POLICY}.mode":
             hint = "the policy is a word of its own, such as activation-checkpoint:full"
         reader.report(entry, "unknown_key", f"unknown option; {hint}")
         return False
-    if entry.unknown and key in keys.SELECTORS:
+    if entry.unknown and key in SELECTORS:
         reader.settings[key] = reader.placed(entry, "")
     if entry.unknown and key in DECIDING:
         reader.report(
@@ -225,10 +229,8 @@ def _is_known(reader: WordsReader, entry: Entry) -> bool:
 
 
 def _value(entry: Entry) -> object:
-    texts = entry.texts
-    if entry.name == keys.POLICY:
-        texts = [text.replace("-", "_") for text in texts]
-    known = keys.option_of(entry.name) or {}
+    is_policy, known = entry.name == POLICY, keys.option_of(entry.name) or {}
+    texts = [text.replace("-", "_") if is_policy else text for text in entry.texts]
     return keys.value_of(known, texts, is_negated=_key(entry.spelled)[1])
 
 
@@ -236,22 +238,18 @@ def _take_variables(reader: WordsReader, found: Command) -> None:
     for name, key in SCRIPT_VARIABLES.items():
         variable = found.environment.get(name)
         place = variable or (found.program if _is_wrapped(found) else None)
-        if key in reader.settings or place is None:
-            continue
-        text = "" if variable is None or variable.unknown else variable.text
-        reader.settings[key] = reader.placed(Entry(name=name, word=place), text)
-        if variable is None or variable.unknown:
-            reader.report(
-                reader.settings[key],
-                "open_variable",
-                f"{name} is not set in this file, nor is --{key}",
-                "note",
-            )
+        if key not in reader.settings and place is not None:
+            is_known = variable is not None and not variable.unknown
+            entry = Entry(name=name, word=place)
+            reader.settings[key] = reader.placed(entry, place.text if is_known else "")
+            if not is_known:
+                message = f"{name} is not set in this file, nor is --{key}"
+                reader.report(entry, "open_variable", message, "note")
 
 
 def _report_config(reader: WordsReader) -> None:
     """A config that torchtitan does not have; one of the user's own is not looked into."""
-    module, name = (word(reader.settings, key) for key in keys.SELECTORS)
+    module, name = (word(reader.settings, key) for key in SELECTORS)
     if not module or not name or keys.config_named(module, name).is_known:
         return
     place = reader.settings["config"]
@@ -260,25 +258,20 @@ def _report_config(reader: WordsReader) -> None:
         hint = did_you_mean(name, own) or f"it has {', '.join(own)}"
         message = f"torchtitan {module} has no config {name} that is known here; {hint}"
         reader.report(place, "unknown_config", message, "warning")
-    elif module != keys.OWN_MODULE:
-        hint = did_you_mean(module, keys.modules())
+    elif module != OWN_MODULE:
         message = f"{module}.{name} is not looked into: torchtitan's general defaults are taken"
-        message += f"; {hint}" if hint else ""
-        reader.report(place, "own_config", message, "note")
+        hint = did_you_mean(module, keys.modules())
+        reader.report(place, "own_config", f"{message}; {hint}".removesuffix("; "), "note")
 
 
 def _report_schedule(reader: WordsReader) -> None:
-    for key in (keys.SCHEDULE, keys.SCHEDULE_CSV):
+    for key in (SCHEDULE, SCHEDULE_CSV):
         place = reader.settings.get(key, Located(value="", key=key))
-        is_other = key == keys.SCHEDULE_CSV or keys.schedule_named(str(place.value)) == "other"
+        is_other = key == SCHEDULE_CSV or keys.schedule_named(str(place.value)) == "other"
         if place.value and is_other:
-            modelled = ", ".join(keys.SCHEDULE_NAMES.values())
-            reader.report(
-                place,
-                "schedule_not_modelled",
-                f"{place.value} is not modelled; modelled are {modelled}",
-                "note",
-            )
+            modelled = ", ".join(SCHEDULE_NAMES.values())
+            message = f"{place.value} is not modelled; modelled are {modelled}"
+            reader.report(place, "schedule_not_modelled", message, "note")
 
 
 OLD = (
@@ -319,7 +312,7 @@ def read_old(source: SourceText) -> ParsedConfig:
     return read_settings(source.path, data, _lines_of(source.text))
 
 
-def _profile(said: Mapping[str, Located]) -> str:
+def _profile(said: Settings) -> str:
     """Return the generation of a file; not compiled unless it says so.
 
     Degrees stand in a section of their own since 2025, when losses were compiled.
@@ -337,44 +330,38 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
 
     ``lines`` has their places by ``section.key``.
     """
-    said: dict[str, Located] = {}
-    for section, values in data.items():
-        if not isinstance(values, Mapping):
-            continue
-        for name, value in values.items():
-            key = f"{section}.{name}"
-            said[key] = Located(value=value, key=key, line=lines[key])
-    settings = {_renamed(key): place for key, place in said.items()}
-    settings.pop("", None)
-    findings = []
-    for name, place in list(settings.items()):
-        if wrong := next(iter(wrongs(keys.option_of(name) or {}, place.value)), None):
-            del settings[name]
-            findings.append(
-                finding_at(
-                    f"{keys.NAME}.bad_value",
-                    path,
-                    place,
-                    f"{brief(place.value)} given; {wrong.allowed}",
-                )
-            )
+    said = {
+        (key := f"{section}.{name}"): Located(value=value, key=key, line=lines[key])
+        for section, values in data.items()
+        if isinstance(values, Mapping)
+        for name, value in values.items()
+    }
+    settings: dict[str, Located] = {}
+    findings: list[Finding] = []
+    for key, place in said.items():
+        if name := _renamed(key):
+            if wrong := wrongs(keys.option_of(name) or {}, place.value):
+                message = f"{brief(place.value)} given; {wrong[0].allowed}"
+                findings.append(finding_at(f"{NAME}.bad_value", path, place, message))
+            else:
+                settings[name] = place
     # Selective checkpointing of every n-th layer in full, its default then.
     option = "activation_checkpoint.selective_ac_option"
     chosen = said.get(option, Located(value="2", key=option))
     is_selective = word(said, "activation_checkpoint.mode", "selective") == "selective"
     if is_selective and chosen.value != "op":
         mode = "activation_checkpoint.mode"
-        settings[keys.POLICY] = Located(value=chosen.value, key=mode, line=lines[mode])
+        settings[POLICY] = Located(value=chosen.value, key=mode, line=lines[mode])
     settings[RELEASE] = Located(value=_profile(said), key=RELEASE)
     # The present release may have a config of the model's name and flavour; its defaults are not
     # the file's.
-    model, place = word(said, "model.name"), decided(said, "model.flavor", keys.OWN_MODULE)
+    model, place = word(said, "model.name"), decided(said, "model.flavor", OWN_MODULE)
     flavor = re.sub(r"[^a-z0-9]+", "_", word(said, "model.flavor").lower())
     shape = keys.config_named(model, f"{model}_{flavor}").model
     settings["module"] = place
-    settings["config"] = replace(place, value=f"{keys.NAME}_{shape.get('num_layers', 0)}_layers")
+    settings["config"] = replace(place, value=f"{NAME}_{shape.get('num_layers', 0)}_layers")
     decisions = decisions_of(settings, shape=shape) | {"profile": settings[RELEASE]}
-    layers, policy = decisions.get("layers_per_stage"), word(settings, keys.POLICY, "none")
+    layers, policy = decisions.get("layers_per_stage"), word(settings, POLICY, "none")
     if layers and policy.isdecimal():
         recomputed = tuple(number // max(int(policy), 1) for number in layers.value)
         decisions["recompute_layers_per_stage"] = replace(chosen, value=recomputed)
@@ -385,7 +372,7 @@ def read_settings(path: str, data: Mapping[str, Any], lines: Mapping[str, int]) 
     # The loss may be compiled beside eager blocks: profile 2025.
     has_loss = flag(said, "compile.enable") and "loss" in (given(said, "compile.components") or ())
     return ParsedConfig(
-        format=keys.NAME,
+        format=NAME,
         path=path,
         settings=settings,
         decisions=decisions,
@@ -416,7 +403,7 @@ def _renamed(key: str) -> str:
     section, _, name = key.partition(".")
     # Other names moved between sections only.
     other = {
-        "activation_checkpoint.mode": keys.POLICY,
+        "activation_checkpoint.mode": POLICY,
         "training.batch_size": "training.local_batch_size",
         "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
     }.get(key, "")

@@ -5,7 +5,7 @@ Files that it names stand beside it or where it is run from, never outside; none
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from planner.documents.file import is_file
 from planner.documents.tree import keys_at_top, parsed_json, parsed_object, parsed_yaml
 from planner.errors import InputError
 from planner.formats.format import Finding, Located, Severity, SourceText, read_source
-from planner.formats.settings import as_whole, finding_at, repeated_keys
+from planner.formats.settings import Settings, as_whole, finding_at, repeated_keys
 from planner.formats.shell.launch import grouped, launcher_settings, number_of, processes, strays
 from planner.formats.shell.script import read_script
 from planner.formats.shell.word import Lines, Word
@@ -25,9 +25,6 @@ from planner.formats.trainer.keys import FrontEnd, is_of
 FILES = (".yaml", ".yml", ".json")
 # Variables that say how many processes a program's own launcher starts.
 VISIBLE, PER_NODE, NODES = "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE", "NNODES"
-_OPTION = re.compile(r"--[A-Za-z][\w-]+")
-_LAST = "the last one counts"
-_TWICE = f"given twice; {_LAST}"
 
 
 class OutsideError(InputError):
@@ -38,11 +35,11 @@ class OutsideError(InputError):
 class Content:
     """The words of a program, or of TrainingArguments."""
 
-    places: Mapping[str, Located]  # every value by its path, joined by dots
+    places: Settings  # every value by its path, joined by dots
     findings: tuple[Finding, ...] = ()
     num_gpus: Located | None = None
     accelerate: Located | None = None  # the file of Accelerate's that the launcher names
-    open_keys: Mapping[str, Located] = field(default_factory=dict)  # Whose values the shell decides
+    open_keys: Settings = field(default_factory=dict)  # Whose values the shell decides
     is_command: bool = False
 
     @property
@@ -83,8 +80,8 @@ def is_script(source: SourceText, tool: FrontEnd) -> bool:
     if is_json(source) or source.path.lower().endswith(FILES):
         return False
     if not tool.commands:
-        options = {option[2:].replace("-", "_") for option in _OPTION.findall(source.text)}
-        return is_of(tool, options)
+        options = re.findall(r"--([A-Za-z][\w-]+)", source.text)
+        return is_of(tool, {option.replace("-", "_") for option in options})
     heads = "|".join(re.escape(words[-1]) for words in tool.commands)
     likely = rf"(?m)^(?![ \t]*#).*?(/({heads})|(?<!\S)({heads})(?!\S))"
     return re.search(likely, source.text) is not None
@@ -99,40 +96,31 @@ def content_of(source: SourceText, tool: FrontEnd) -> Content:
     else:
         tree = parsed_yaml(source.path, source.text)
         if not isinstance(tree.value, dict):
-            raise InputError.single(
-                source.path,
-                "line 1",
-                "keys with values are needed",
-            )
-    places: dict[str, Located] = {}
-    for path, entry in tree.members.items():
-        value = entry.value if is_json(source) else as_number(entry.value)
-        key = ".".join(path)
-        places[key] = Located(value=value, key=key, line=entry.line)
+            raise InputError.single(source.path, "line 1", "keys with values are needed")
+    places = {
+        (key := ".".join(path)): Located(
+            value=entry.value if is_json(source) else as_number(entry.value),
+            key=key,
+            line=entry.line,
+        )
+        for path, entry in tree.members.items()
+    }
     severity: Severity = "error" if tool.refuses_doubles and not is_json(source) else "warning"
-    says = "given twice, which is refused" if severity == "error" else _TWICE
+    refused, last = "given twice, which is refused", "the last one counts"
+    says = refused if severity == "error" else f"given twice; {last}"
     if tool.is_own:
-        severity, says = "error", f"given twice, first in line {{first}}; {_LAST}"
-    twice = repeated_keys(
-        f"{tool.name}.duplicate_key",
-        source.path,
-        tree.duplicates,
-        says,
-    )
+        severity, says = "error", f"given twice, first in line {{first}}; {last}"
+    twice = repeated_keys(f"{tool.name}.duplicate_key", source.path, tree.duplicates, says)
     findings = [replace(each, severity=severity) for each in twice]
     if tool.is_own and is_json(source):
-        findings += _no_plain_json(source)
+        try:
+            json.loads(source.text)
+        except json.JSONDecodeError as error:
+            # HfArgumentParser reads no more.
+            reason = f"no plain JSON, which parse_json_file reads: {error.msg}; no comments allowed"
+            place = Located(key="", line=error.lineno)
+            findings.append(finding_at("trainer.bad_value", source.path, place, reason))
     return Content(places=places, findings=tuple(findings))
-
-
-def _no_plain_json(source: SourceText) -> Iterator[Finding]:
-    """Say where a file is more than the plain JSON that HfArgumentParser reads."""
-    try:
-        json.loads(source.text)
-    except json.JSONDecodeError as error:
-        reason = f"no plain JSON, which parse_json_file reads: {error.msg}; no comments allowed"
-        place = Located(key="", line=error.lineno)
-        yield finding_at("trainer.bad_value", source.path, place, reason)
 
 
 def _of_command(source: SourceText, tool: FrontEnd) -> Content:
@@ -157,7 +145,7 @@ def _of_command(source: SourceText, tool: FrontEnd) -> Content:
         name: place for name, place in under.places.items() if name.partition(".")[0] not in given
     }
     open_keys = {name: place for name, place in given.items() if place.value is None}
-    places |= {name: place for name, place in given.items() if name not in open_keys}
+    places |= {name: place for name, place in given.items() if place.value is not None}
     launcher = (*command.launcher, *command.words[:start])
     own, _ = _options(launcher, lines, most=1)
     named = own.get("config_file")
@@ -201,15 +189,13 @@ def _options(
         values = [_scalar(text) for text in each.texts] or [True]
         value = values[0] if len(values) == 1 else values
         is_known = not (each.unknown or each.word.unknown)
-        line = lines.at(each.word.start)
         found[each.name[2:].replace("-", "_")] = Located(
-            value=value if is_known else None, key=each.name, line=line
+            value=value if is_known else None, key=each.name, line=lines.at(each.word.start)
         )
     named = found.pop("config", None)
-    others = strays(words, entries)
-    file = next((word for word in others if word.text.endswith(FILES)), None)
-    if file is not None:
-        named = Located(value=file.text, key=file.text, line=lines.at(file.start))
+    for word in strays(words, entries):
+        if word.text.endswith(FILES):
+            return found, Located(value=word.text, key=word.text, line=lines.at(word.start))
     return found, named
 
 
@@ -228,18 +214,15 @@ def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:
     named = source_named(source, file)
     content = content_of(named, tool) if named.path != source.path else None
     if content is None or content.is_command:
-        raise InputError.single(
-            source.path,
-            f"line {file.line}",
-            f"{file.value} is no YAML or JSON; a loop, or a file of another kind",
-        )
+        message = f"{file.value} is no YAML or JSON; a loop, or a file of another kind"
+        raise InputError.single(source.path, f"line {file.line}", message)
     places = {name: replace(each, line=file.line) for name, each in content.places.items()}
     return replace(content, places=places)
 
 
 def _processes(
     launcher: Sequence[Word],
-    own: Mapping[str, Located],
+    own: Settings,
     environment: Mapping[str, Word],
     lines: Lines,
 ) -> Located | None:
@@ -248,25 +231,20 @@ def _processes(
     if stated is not None:
         return stated
     # Of accelerate and of deepspeed, whose number is that of each node.
-    total, per_node, nodes = map(own.get, ("num_processes", "num_gpus", "num_nodes"))
+    total, per_node = own.get("num_processes"), own.get("num_gpus")
+    nodes = own.get("num_nodes", Located(value=1, key="num_nodes")).value
     if total and as_whole(total.value):
         return total
-    if per_node and as_whole(per_node.value) and as_whole(nodes.value if nodes else 1):
-        return replace(per_node, value=per_node.value * (nodes.value if nodes else 1))
+    if per_node and as_whole(per_node.value) and as_whole(nodes):
+        return replace(per_node, value=per_node.value * nodes)
     counts = {name: number_of(word.text) or 0 for name, word in environment.items()}
-    name = PER_NODE
-    number = counts.get(PER_NODE, 0) * counts.get(NODES, 1)
+    name, number = PER_NODE, counts.get(PER_NODE, 0) * counts.get(NODES, 1)
     visible = environment.get(VISIBLE)
     if visible and not visible.unknown and PER_NODE not in environment:
         devices = [each for each in visible.text.split(",") if each.strip()]
         name, number = VISIBLE, int(len(devices) == 1)
-    if not number:
-        return None
-    return Located(
-        value=number,
-        key=name,
-        line=lines.at(environment[name].start),
-    )
+    place = environment.get(name)
+    return Located(value=number, key=name, line=lines.at(place.start)) if place and number else None
 
 
 def source_named(source: SourceText, name: Located) -> SourceText:
@@ -279,13 +257,11 @@ def source_named(source: SourceText, name: Located) -> SourceText:
     if len(text) > 1000 or "\0" in text or "\n" in text:
         raise InputError.single(path, where, "a name of a file is needed")
     folders, is_absolute = _folders_of(path), Path(text).is_absolute()
-    outermost = folders[-1].resolve()
-    found = [folder / text for folder in folders if is_file(folder / text)]
-    target = found[0].resolve() if found else None
-    if target and not is_absolute and target.is_relative_to(outermost):
-        if target == Path(path).resolve():
+    found = next((folder / text for folder in folders if is_file(folder / text)), None)
+    if found and not is_absolute and found.resolve().is_relative_to(folders[-1].resolve()):
+        if found.resolve() == Path(path).resolve():
             raise InputError.single(path, where, f"{name.key} names the file itself")
-        shown = _shown(found[0])
+        shown = _shown(found)
         changed = source.beside.get(shown)
         return read_source(shown) if changed is None else SourceText(path=shown, text=changed)
     if is_absolute or ".." in Path(text).parts:

@@ -4,7 +4,6 @@ They are read, checked and edited alike; new files are written of TrainingArgume
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -26,7 +25,7 @@ from planner.formats.format import (
     UserKey,
     read_source,
 )
-from planner.formats.settings import Settings, given, path_of
+from planner.formats.settings import Settings, decided, given, path_of
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import (
     FILES,
@@ -78,14 +77,13 @@ _LEFT = (
 def recognise(source: SourceText, tool: FrontEnd) -> bool:
     """Return True if a file, from its keys, or a command in it, is the program's."""
     if is_script(source, tool):
-        with suppress(InputError):
-            try:
-                is_read = bool(content_of(source, tool).names)
-            except OutsideError:
-                return True  # a command of the program, whose file is not there
-            others = (load_tool(name) for name in tool_names() if tool.is_own)
-            return is_read and not any(recognise(source, other) for other in others)
-        return False
+        try:
+            is_read = bool(content_of(source, tool).names)
+        except InputError as error:
+            # A command of the program, whose file is not there.
+            return isinstance(error, OutsideError)
+        others = (load_tool(name) for name in tool_names() if tool.is_own)
+        return is_read and not any(recognise(source, other) for other in others)
     # Most files are told from these without being parsed.
     likely = [group for group in tool.tells if all(key in source.text for key in group)]
     if not tool.is_own:
@@ -101,11 +99,7 @@ def recognise(source: SourceText, tool: FrontEnd) -> bool:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Write a new file; ExpressError with every reason where nothing carries the strategy."""
-    lines = lines_of(
-        section_for(context, strategy, SECTIONS).table,
-        context,
-        strategy,
-    )
+    lines = lines_of(section_for(context, strategy, SECTIONS).table, context, strategy)
     environment = mesh_variables(context, strategy)
     documents, length = context.job.documents, context.job.seq_len
     why = "a mesh in JSON reaches Accelerator as a plain mapping"
@@ -117,9 +111,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     if documents is not None and documents.batching != "grouped":
         mean = f"{documents.mean:g} tokens on average"
         beside[f"{prefix}documents {documents.batching}"] = mean, no_key
-    if strategy.tp > 1:
-        key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
-        beside[key] = f"tp_size {strategy.tp}", "transformers splits the weights"
+    key = f"{prefix}from_pretrained(..., distributed_config=DistributedConfig(...))"
+    split = f"tp_size {strategy.tp}" if strategy.tp > 1 else None
+    beside[key] = split, "transformers splits the weights"
     return Emitted(
         files=(
             OutputFile(name=FILE, text=written({line.key: line.value for line in lines})),
@@ -152,13 +146,11 @@ def write_into(
     own = section = section_of(settings)
     if tool.is_own:
         section = section_for(context, strategy, SECTIONS, own)
-    if tool.is_own and (environment := mesh_variables(context, strategy)):
-        mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
-        refuse(source.path, [f"tp, cp, dp_replicate: no key carries them; set {mesh}"])
+        if environment := mesh_variables(context, strategy):
+            mesh = ", ".join(f"{name}={value}" for name, value in environment.items())
+            refuse(source.path, [f"tp, cp, dp_replicate: no key carries them; set {mesh}"])
     lines = lines_of(section.table, context, strategy)
-    table = section.table
-    if section is not own:
-        table = (*table, others(SECTIONS, lines))
+    table = section.table if section is own else (*section.table, others(SECTIONS, lines))
     found = changes(table, settings, lines)
     if "optimizer" not in before.decisions and given(settings, keys.OPTIM) in keys.optimizers():
         found.pop(keys.OPTIM, None)
@@ -184,11 +176,11 @@ def _by_preset(found: dict[str, Any], settings: Settings, tool: FrontEnd) -> dic
     own = {key: value for key, value in found.items() if inner in key and value != "auto"}
     wanted = {key: value for key, value in (stated | own).items() if value is not REMOVED}
     is_named = given(settings, keys.DEEPSPEED) is True and wanted != stated
-    for name, preset in tool.presets.get(keys.DEEPSPEED, {}).items():
-        if is_named and preset == wanted:
-            others = {key: value for key, value in found.items() if inner not in key}
-            return others | {keys.DEEPSPEED: name}
-    return found
+    presets = tool.presets.get(keys.DEEPSPEED, {}).items()
+    name = next((name for name, preset in presets if is_named and preset == wanted), None)
+    if name is None:
+        return found
+    return {key: value for key, value in found.items() if inner not in key} | {keys.DEEPSPEED: name}
 
 
 def _beside(
@@ -222,14 +214,11 @@ def _in_own_words(
     """Values by their paths in a program's file, of TrainingArguments what it may carry."""
     spelled = {full: name for name, full in {**tool.arguments, **tool.inverse}.items()}
     paths: dict[tuple[str, ...], Any] = {}
-    for key in found if tool.is_own else CARRIED:
-        if key not in found:
-            continue
-        stated, value = settings.get(key), found[key]
-        is_opposite = key in tool.inverse.values() and value is not REMOVED
-        is_there = stated is not None and stated.line > 0
+    for key in [key for key in (found if tool.is_own else CARRIED) if key in found]:
+        is_opposite = key in tool.inverse.values() and found[key] is not REMOVED
+        is_there = decided(settings, key, None).line > 0
         path = path_of(settings, key if is_there else spelled.get(key, key))
-        paths[path] = not value if is_opposite else value
+        paths[path] = not found[key] if is_opposite else found[key]
     return paths
 
 
@@ -245,14 +234,20 @@ def _into_deepspeed(
         "bf16.enabled": context.job.precision == "bf16",
         "fp16.enabled": context.job.precision == "fp16",
     }
-    paths: dict[tuple[str, ...], Any] = {}
-    for key, value in found.items():
-        there = given(named.settings, key)
-        if value != "auto" or there not in (None, same.get(key)):
-            paths[path_of(named.settings, key)] = value
-    if not paths:
-        return {}
-    return {named.path: with_values(read_source(named.path), paths)}
+    return _changed(
+        named,
+        {
+            key: value
+            for key, value in found.items()
+            if value != "auto" or given(named.settings, key) not in (None, same.get(key))
+        },
+    )
+
+
+def _changed(named: ParsedConfig, found: Mapping[str, Any]) -> dict[str, str]:
+    """The text of a file that is named, with what changes, by its path; none where nothing does."""
+    paths = {path_of(named.settings, key): value for key, value in found.items()}
+    return {named.path: with_values(read_source(named.path), paths)} if paths else {}
 
 
 def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) -> dict[str, str]:
@@ -261,16 +256,10 @@ def _into_accelerate(named: ParsedConfig, context: Context, strategy: Strategy) 
     if section is None:
         return {}
     rows = [row for row in section.table if {*row.names} & {"zero_stage", "offload", "tp"}]
-    found = changes(
-        rows,
-        named.settings,
-        lines_of(section.table, context, strategy),
-    )
-    if not found:
-        return {}
-    refuse(named.path, reasons(section.table, context, strategy))
-    paths = {path_of(named.settings, key): value for key, value in found.items()}
-    return {named.path: with_values(read_source(named.path), paths)}
+    found = changes(rows, named.settings, lines_of(section.table, context, strategy))
+    if found:
+        refuse(named.path, reasons(section.table, context, strategy))
+    return _changed(named, found)
 
 
 def not_written(

@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.documents.schema import Schema, load_schema
 from planner.documents.tree import load_own
-from planner.formats.settings import Settings, as_flag, flag, given, is_on, word
+from planner.formats.settings import Settings, as_flag, flag, given, word
 
 ON_PROCESSOR = "use_cpu"
 BATCH, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -79,9 +79,7 @@ def options(settings: Settings) -> list[str]:
     if isinstance(value, str):
         text = value.lower()
         return [] if text in ("true", "false") else text.split()
-    if not isinstance(value, list):
-        return []
-    return [str(each).lower() for each in value]
+    return [str(each).lower() for each in value] if isinstance(value, list) else []
 
 
 OWN = "trainer"
@@ -150,8 +148,7 @@ def tool_names() -> tuple[str, ...]:
 @cache
 def load_tool(name: str) -> FrontEnd:
     """The table of a program."""
-    table: dict[str, Any] = load_own(__package__, f"{name}.yaml")
-    return FrontEnd(name=name, **table)
+    return FrontEnd(name=name, **load_own(__package__, f"{name}.yaml"))
 
 
 def is_of(tool: FrontEnd, names: AbstractSet[str]) -> bool:
@@ -165,10 +162,3 @@ def is_one_of(value: object, wanted: Sequence[Any]) -> bool:
         return any(is_one_of(each, wanted) for each in value)
     flags = [each for each in wanted if isinstance(each, bool)]
     return value in wanted or as_flag(value) in flags
-
-
-def is_meant(entry: Mapping[str, Any], value: object) -> bool:
-    """Return True if a value is in ``values``, or else is on and not in ``other_than``."""
-    if "values" in entry:
-        return is_one_of(value, entry["values"])
-    return is_on(value) and not is_one_of(value, entry.get("other_than", ()))

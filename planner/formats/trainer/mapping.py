@@ -38,6 +38,28 @@ from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import ALL
 from planner.formats.settings import Settings, as_flag, as_whole, flag, given, whole, word
 from planner.formats.trainer import keys
+from planner.formats.trainer.keys import (
+    ARGUMENTS,
+    BATCH,
+    BLOCKS,
+    CHECKPOINTING,
+    ENGINES_OPTIMIZER,
+    FSDP2_OPTIONS,
+    LIGER,
+    OFFLOAD,
+    OLD_CHECKPOINTING,
+    ON_PROCESSOR,
+    OPTIM,
+    OPTIMIZER_DEVICE,
+    PARAM_DEVICE,
+    RESHARD,
+    SAMPLING,
+    STAGE,
+    STEPS,
+    SYNC_EACH_BATCH,
+    VERSION,
+    WRAP,
+)
 from planner.spec.cluster import PROCESSOR
 from planner.spec.job import FULL_PRECISIONS
 from planner.spec.strategy import OFFLOAD_CODES, Strategy
@@ -96,34 +118,31 @@ def mesh_variables(context: Context, strategy: Strategy) -> dict[str, str]:
     """Variables that ParallelismConfig reads; none where every rank shards alike."""
     if max(strategy.tp, strategy.cp, strategy.dp_replicate) == 1:
         return {}
-    variables = {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"}
-    for line in to_mesh(context, strategy):
-        name = line.key.rpartition(".")[2]
-        variables[name.upper()] = str(line.value)
-    return variables
+    lines = to_mesh(context, strategy)
+    sizes = {line.key.rpartition(".")[2].upper(): str(line.value) for line in lines}
+    return {"ACCELERATE_USE_PARALLELISM_CONFIG": "true", **sizes}
 
 
 def _precision(settings: Settings) -> Decided:
     """The last of both that is on; where both are off, products are in 32 bits, or as TF32."""
-    halves = [name for name in ("bf16", "fp16") if flag(settings, name)]
-    for name in halves:
-        yield "precision", name, name
-    if "bf16" in settings and "fp16" in settings and not halves:
+    half = "fp16" if flag(settings, "fp16") else "bf16"
+    if flag(settings, half):
+        yield "precision", half, half
+    elif "bf16" in settings and "fp16" in settings:
         name = "tf32" if flag(settings, _TF32) else "fp32"
-        key = _TF32 if _TF32 in settings else "bf16"
-        yield "precision", key, name
+        yield "precision", _TF32 if _TF32 in settings else "bf16", name
 
 
 def _optimizer(settings: Settings) -> str | None:
     """The engine's own optimizer where DeepSpeed's part has one, else ``optim``."""
-    if kind := word(settings, keys.ENGINES_OPTIMIZER):
+    if kind := word(settings, ENGINES_OPTIMIZER):
         return deepspeed.NAMES.get(kind.lower())
-    name = _NAMES.get(word(settings, keys.OPTIM, "adamw_torch_fused"))
+    name = _NAMES.get(word(settings, OPTIM, "adamw_torch_fused"))
     if name == "adam-8bit-bitsandbytes" and keys.is_on_host(settings):
         return "adam"  # DeepSpeedCPUAdam takes its place
     if name == "adam-8bit-bitsandbytes" and part(settings) == "FSDP1":
         return "adam-8bit"  # Its shards are plain tensors, and as many bytes as torchao's states
-    is_plain = name == "sgd-momentum" and "momentum" not in word(settings, keys.ARGUMENTS)
+    is_plain = name == "sgd-momentum" and "momentum" not in word(settings, ARGUMENTS)
     return "sgd" if is_plain else name
 
 
@@ -139,7 +158,7 @@ def _of_mesh(settings: Settings) -> Decided:
 
 def _checkpoints(key: str, *more: str) -> KeyMapping:
     """Every block is recomputed, or none; FSDP and the model have a key each."""
-    name, others = "recompute_layers_per_stage", (*more, keys.OLD_CHECKPOINTING)
+    name, others = "recompute_layers_per_stage", (*more, OLD_CHECKPOINTING)
     # What ``key`` says holds, where it says it.
     read = [switched(name, each, ALL) for each in (*reversed(others), key)]
     return of_key(
@@ -154,21 +173,19 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
 
 def _off(key: str) -> KeyMapping:
     """Return the row of a key that would shard otherwise."""
-    of = derived("_other", key, lambda settings: bool(given(settings, key)))
-    return KeyMapping(names=("_other",), keys=(key,), of=of)
+    return KeyMapping(names=("_other",), keys=(key,), of=stated("_other", key, bool))
 
 
 def _reshards(settings: Settings) -> int:
-    stated = given(settings, keys.RESHARD)
-    if stated is None:
-        return 2 if "shard_grad_op" in keys.options(settings) else 3
-    return 2 if as_flag(stated) is False else 3
+    is_old = "shard_grad_op" in keys.options(settings)
+    stated = given(settings, RESHARD)
+    return 2 if (is_old if stated is None else as_flag(stated) is False) else 3
 
 
 def _of_stage(settings: Settings) -> Decided:
     """Yield the ZeRO stage of a mapping; a file named here is read by itself."""
-    if isinstance(given(settings, keys.DEEPSPEED), dict) or keys.STAGE in settings:
-        yield "zero_stage", keys.STAGE, whole(settings, keys.STAGE, 0)
+    if isinstance(given(settings, keys.DEEPSPEED), dict) or STAGE in settings:
+        yield "zero_stage", STAGE, whole(settings, STAGE, 0)
     else:
         yield "zero_stage", keys.DEEPSPEED, None
 
@@ -180,13 +197,13 @@ _FILLED = "Trainer fills it in from its own arguments"
 COMMON: Table = (
     of_key(
         "micro_batch",
-        keys.BATCH,
+        BATCH,
         "micro_batch",
         "{micro_batch} sequence(s) per micro-batch",
-        follows=lambda settings: whole(settings, keys.BATCH, 8),
+        follows=lambda settings: whole(settings, BATCH, 8),
         cannot=lambda context, _: problems(context),
     ),
-    steps_row(keys.STEPS),
+    steps_row(STEPS),
     KeyMapping(
         names=("precision",),
         keys=("bf16", "fp16", _TF32),
@@ -205,32 +222,32 @@ COMMON: Table = (
     ),
     KeyMapping(
         names=("optimizer",),
-        keys=(keys.OPTIM, keys.ARGUMENTS),
+        keys=(OPTIM, ARGUMENTS),
         # No new file is written for others; a front end's own file keeps what it says.
         to=says(
             {
-                keys.OPTIM: (
+                OPTIM: (
                     lambda c, _: OPTIMIZERS.get(c.traits.optimizer.name, (None,))[0],
                     "optimizer {traits.optimizer.name}",
                 ),
-                keys.ARGUMENTS: (
+                ARGUMENTS: (
                     "'momentum=0.9' if traits.optimizer.name == 'sgd-momentum' else None",
                     "the rest of the optimizer",
                 ),
             }
         ),
-        of=derived("optimizer", keys.OPTIM, _optimizer),
+        of=derived("optimizer", OPTIM, _optimizer),
     ),
     of_key(
         "",
-        keys.SAMPLING,
+        SAMPLING,
         "'group_by_length' if job.documents and job.documents.batching == 'grouped' else None",
         "micro-batches of documents of about one length, as the plan assumes",
         off=UNCHANGED,
     ),
     of_key(
         "",
-        keys.LIGER,
+        LIGER,
         "traits.kernels.loss == 'liger' or None",
         "head and loss in one, as the plan assumes",
         off=UNCHANGED,
@@ -238,7 +255,7 @@ COMMON: Table = (
     # Without it Trainer takes a process group of processors for none.
     of_key(
         "",
-        keys.ON_PROCESSOR,
+        ON_PROCESSOR,
         f"cluster.accelerator.vendor == {PROCESSOR!r} or None",
         "the accelerators are processors",
         off=UNCHANGED,
@@ -264,11 +281,11 @@ FSDP = _section(
     "FSDP",
     of_key(
         "profile",
-        keys.SYNC_EACH_BATCH,
+        SYNC_EACH_BATCH,
         # transformers does not by itself
         "traits.states.reduces_every_micro_batch and num_micro_batches > 1 or None",
         "gradients are reduced in every micro-batch, and not kept whole",
-        of=switched("profile", keys.SYNC_EACH_BATCH, "sync-each-batch"),
+        of=switched("profile", SYNC_EACH_BATCH, "sync-each-batch"),
         off=UNCHANGED,
         cannot=no_fsdp,
     ),
@@ -279,31 +296,29 @@ FSDP = _section(
         "fsdp_config carries the plan",
         # The old options that FSDP2 and plans do not have, or else whether FSDP is on.
         follows=lambda found: (
-            tuple(each for each in keys.options(found) if each not in keys.FSDP2_OPTIONS)
+            tuple(each for each in keys.options(found) if each not in FSDP2_OPTIONS)
             or bool(given(found, keys.FSDP))
         ),
     ),
     of_key(
         "_version",
-        keys.VERSION,
+        VERSION,
         "2",
         "FSDP2 shards parameter by parameter",
-        follows=lambda settings: whole(settings, keys.VERSION, 2),
+        follows=lambda settings: whole(settings, VERSION, 2),
     ),
-    of_key("zero_stage", keys.RESHARD, "zero_stage == 3", RESHARDING, follows=_reshards),
+    of_key("zero_stage", RESHARD, "zero_stage == 3", RESHARDING, follows=_reshards),
     of_key(
         "offload",
-        keys.OFFLOAD,
+        OFFLOAD,
         "offload != 'none'",
         "offload {offload}",
         follows=lambda found: (
-            OFFLOADED
-            if flag(found, keys.OFFLOAD, default="offload" in keys.options(found))
-            else None
+            OFFLOADED if flag(found, OFFLOAD, default="offload" in keys.options(found)) else None
         ),
     ),
-    _checkpoints(keys.BLOCKS, keys.CHECKPOINTING),
-    wrap_row(keys.WRAP),
+    _checkpoints(BLOCKS, CHECKPOINTING),
+    wrap_row(WRAP),
     _off(keys.DEEPSPEED),
 )
 REPLICATED = _section(
@@ -318,14 +333,14 @@ REPLICATED = _section(
             unless({"tp {tp}: the arguments shard over every rank, or over none": "tp > 1"}),
         ),
     ),
-    _checkpoints(keys.CHECKPOINTING),
+    _checkpoints(CHECKPOINTING),
     _off(keys.DEEPSPEED),
     _off(keys.FSDP),
 )
 DEEPSPEED = _section(
     "deepspeed",
     "DEEPSPEED",
-    _checkpoints(keys.CHECKPOINTING),
+    _checkpoints(CHECKPOINTING),
     *(
         of_key("", f"deepspeed.{name}", "'auto'", _FILLED)
         for name in (
@@ -338,14 +353,14 @@ DEEPSPEED = _section(
     ),
     beside("deepspeed.gradient_clipping", "'auto'", _FILLED),
     stage_row(
-        keys.STAGE,
+        STAGE,
         _of_stage,
         several(
             no_deepspeed,
             unless({"offload {offload}: the path is not the plan's to know": "'nvme' in offload"}),
         ),
     ),
-    devices_row(keys.OPTIMIZER_DEVICE, keys.PARAM_DEVICE, keys.STAGE, 0),
+    devices_row(OPTIMIZER_DEVICE, PARAM_DEVICE, STAGE, 0),
     KeyMapping(
         names=("tp",),
         keys=(),
@@ -370,7 +385,7 @@ def section_of(settings: Settings) -> Section:
 def part(settings: Settings) -> str | None:
     """Title of what shards; None where nothing does."""
     section = section_of(settings)
-    if section is FSDP and whole(settings, keys.VERSION, 2) == 1:
+    if section is FSDP and whole(settings, VERSION, 2) == 1:
         return "FSDP1"
     return None if section is REPLICATED else section.title
 

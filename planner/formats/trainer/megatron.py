@@ -39,7 +39,6 @@ from planner.formats.trainer.read import read_content
 from planner.formats.trainer.rules import stated_rules
 from planner.spec.strategy import Strategy
 
-GRANULARITY = "--recompute-granularity"
 NAME = "megatron-swift"
 TOOL = load_tool(NAME)
 
@@ -127,20 +126,24 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     known.remove("use_megatron_fsdp")
     # Left out they would be the program's defaults; of experts that is nothing without any.
     instead = {
-        GRANULARITY: "none",
+        "--recompute-granularity": "none",
         "--use-distributed-optimizer": False,
         ETP: strategy.etp,
     }
-    values: dict[str, Any] = {}
-    for option, value in found.items():
-        # What it has no argument for is not written, and missed where the text is read again.
-        if spelled(option) in known and (context.model.moe or option != ETP):
-            values[spelled(option)] = instead.get(option, REMOVED) if value is REMOVED else value
+    # What it has no argument for is not written, and missed where the text is read again.
+    values: dict[str, Any] = {
+        spelled(option): instead.get(option, REMOVED) if value is REMOVED else value
+        for option, value in found.items()
+        if spelled(option) in known and (context.model.moe or option != ETP)
+    }
     if is_script(source, TOOL):
-        wanted = dict[str, list[str]]()
-        for name, value in values.items():
-            words = words_of(f"--{name}", str(value).lower() if type(value) is bool else value)
-            wanted[words[0]] = [] if value is REMOVED else words
+        texts = {False: "false", True: "true"}
+        wanted = {
+            (option := f"--{name}"): []
+            if value is REMOVED
+            else words_of(option, texts[value] if type(value) is bool else value)
+            for name, value in values.items()
+        }
         owned = {f"--{spelled(option)}" for option in OWNED}
         return edited(source, launches, wanted, strategy.num_gpus, owned)
     lists = {name: [*value] for name, value in values.items() if type(value) is tuple}
@@ -149,10 +152,9 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
 
 def _held() -> Iterator[FormatRule]:
     """Rules of Megatron-Core, and of Megatron-LM's arguments.py those that the program keeps."""
-    for rule in told_in(options_in, spelled):
-        # Its optimizer goes to the host without these states, its samples are padded for cp.
-        if rule.name not in ("optimizer_offload_setup", "cp_divides_sequence"):
-            yield rule
+    # Its optimizer goes to the host without these states, its samples are padded for cp.
+    others = ("optimizer_offload_setup", "cp_divides_sequence")
+    return (rule for rule in told_in(options_in, spelled) if rule.name not in others)
 
 
 FORMAT = Format(

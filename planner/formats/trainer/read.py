@@ -9,10 +9,10 @@ from typing import Any
 from planner.formats.adapters import LIGER
 from planner.formats.decision import decided_in
 from planner.formats.format import Located, ParsedConfig, SourceText, listed
-from planner.formats.settings import Settings, decided, given, whole, word
+from planner.formats.settings import Settings, decided, given, is_on, which, whole, word
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import Content, content_of
-from planner.formats.trainer.keys import FrontEnd, is_meant, is_one_of
+from planner.formats.trainer.keys import FrontEnd, is_one_of
 from planner.formats.trainer.mapping import DEEPSPEED, MESH, REPLICATED, section_of
 from planner.formats.trainer.words import translated
 from planner.frameworks.registry import optimizer_names
@@ -29,8 +29,6 @@ from planner.spec.training import (
     targets_named,
 )
 
-VARIABLE = "PARALLELISM_CONFIG_"
-
 
 def _any_of(settings: Settings, table: Mapping[str, Sequence[Any]]) -> bool:
     return any(is_one_of(given(settings, key), table[key]) for key in table)
@@ -39,18 +37,17 @@ def _any_of(settings: Settings, table: Mapping[str, Sequence[Any]]) -> bool:
 def _unpriced(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     """Why plans say nothing of the memory and time of what a file starts."""
     for entry in tool.unpriced:
-        place = settings.get(entry["key"])
-        if place and is_meant(entry, place.value):
-            yield f"{place.key} {str(place.value)[:60]}: {entry['why']}"
+        value = given(settings, entry["key"])
+        is_other = is_on(value) and not is_one_of(value, entry.get("other_than", ()))
+        if is_one_of(value, entry["values"]) if "values" in entry else is_other:
+            yield f"{settings[entry['key']].key} {str(value)[:60]}: {entry['why']}"
     if tool.is_own:
         return
-    modes = tool.training["modes"]
     for key in tool.training["beyond"]:
-        place = settings.get(key)
-        if place and is_meant({}, place.value):
-            yield f"{place.key}: more than adapters of one rank is trained"
+        if is_on(given(settings, key)):
+            yield f"{settings[key].key}: more than adapters of one rank is trained"
     yield from _unknown_modules(tool, settings)
-    mode = _stated_mode(tool, settings)
+    mode, modes = _stated_mode(tool, settings), tool.training["modes"]
     if mode and not modes.get(str(mode.value)):
         allowed = ", ".join(name for name, known in modes.items() if known)
         yield f"{mode.key} {mode.value}: plans price {allowed}"
@@ -66,12 +63,14 @@ def _unknown_modules(tool: FrontEnd, settings: Settings) -> Iterator[str]:
     table = tool.training["targets"]
     # Where layers have adapters, those of the ends are left out.
     ends = WHOLE if _targets(tool, settings) else ()
-    places = {key: {*MODULES, *ends} for key in table["keys"]}
-    places[table.get("parameters", "")] = {*TARGET_GROUPS["experts"]}
-    places[tool.training["whole"]] = {*WHOLE}
+    places = {
+        **dict.fromkeys(table["keys"], (*MODULES, *ends)),
+        table.get("parameters", ""): TARGET_GROUPS["experts"],
+        tool.training["whole"]: WHOLE,
+    }
     for key, known in places.items():
         for name in _names(settings, key):
-            if not known & {*targets_named(name)} and not is_one_of(name, table["all"]):
+            if not {*known} & {*targets_named(name)} and not is_one_of(name, table["all"]):
                 yield f"{settings[key].key} {name[:60]}: no projection of a layer that plans know"
 
 
@@ -85,9 +84,7 @@ def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training | None, tu
     if tool.is_own:
         return None, ()
     stated, table = _stated_mode(tool, settings), tool.training
-    mode: Mode | None = table["usual"]
-    if stated is not None:
-        mode = table["modes"].get(str(stated.value))
+    mode: Mode | None = table["modes"].get(str(stated.value)) if stated else table["usual"]
     if mode in (None, "full"):
         return Training(), ()
     if _any_of(settings, table["in_4_bits"]):
@@ -108,8 +105,8 @@ def training_of(tool: FrontEnd, settings: Settings) -> tuple[Training | None, tu
         for name in _names(settings, key)
         if {*WHOLE} & {*targets_named(name)}
     ]
-    names = _names(settings, table["whole"])
-    ends = [end for end in WHOLE if any(end in targets_named(name) for name in names)]
+    whole_ones = {*chain(*map(targets_named, _names(settings, table["whole"])))}
+    ends = [end for end in WHOLE if end in whole_ones]
     return Training(mode=mode, rank=rank, targets=(*targets, *ends)), tuple(said)
 
 
@@ -146,16 +143,11 @@ def read(source: SourceText, tool: FrontEnd) -> ParsedConfig:
 def read_content(source: SourceText, content: Content, tool: FrontEnd) -> ParsedConfig:
     """Understand the content of a file."""
     made = translated(source, content, tool)
-    if content.open_keys:
-        # The first ones, as commands of scripts have many.
-        places = [*content.open_keys.values()][:6]
+    # The first ones, as commands of scripts have many.
+    if places := [*content.open_keys.values()][:6]:
         names = listed([each.key for each in places])
-        made.report(
-            "unresolved",
-            places[0],
-            f"{names}: made by the shell from what the file does not say; not known",
-            "note",
-        )
+        message = f"{names}: made by the shell from what the file does not say; not known"
+        made.report("unresolved", places[0], message, "note")
     settings = made.settings
     section = section_of(settings)
     found = decided_in(section.table, settings)
@@ -176,14 +168,14 @@ def read_content(source: SourceText, content: Content, tool: FrontEnd) -> Parsed
     longest = _longest(tool, settings)
     if longest is not None and _any_of(settings, tool.packing):
         found["seq_len"], longest = longest, None
-    assumes: list[str] = []
-    if section is REPLICATED and not content.is_command and not made.launched:
-        assumes.append("zero_stage")
-    if tool.is_own and content.names - keys.known().keys():
-        # Arguments of the script's own: it may recompute by itself.
-        assumes += ["recompute"] * ("recompute_layers_per_stage" not in found)
-    elif "optimizer" not in found and not why:
-        assumes.append("optimizer")
+    # With arguments of the script's own: it may recompute by itself.
+    has_own = tool.is_own and bool(content.names - keys.known().keys())
+    is_replicated = section is REPLICATED and not content.is_command and not made.launched
+    assumes = {
+        "zero_stage": is_replicated,
+        "recompute": has_own and "recompute_layers_per_stage" not in found,
+        "optimizer": not (has_own or why or "optimizer" in found),
+    }
     models = [settings[key] for key in tool.model if given(settings, key)]
     traits = [*LIGER] if _any_of(settings, tool.liger) else []
     if training and training.is_frozen:
@@ -194,7 +186,7 @@ def read_content(source: SourceText, content: Content, tool: FrontEnd) -> Parsed
         settings=settings,
         decisions=found,
         findings=tuple(sorted(made.findings, key=lambda each: each.line)),
-        assumes=tuple(assumes),
+        assumes=tuple(which(assumes)),
         unpriced=why,
         named=tuple(made.named),
         training=training,
@@ -207,22 +199,17 @@ def read_content(source: SourceText, content: Content, tool: FrontEnd) -> Parsed
 
 
 def _beyond_plans(
-    tool: FrontEnd, settings: Settings, training: Training, found: Mapping[str, Located]
+    tool: FrontEnd, settings: Settings, training: Training, found: Settings
 ) -> Iterator[str]:
     """Yield what Trainer runs and plans do not price."""
     section, optimizer = section_of(settings), found.get("optimizer")
     is_wide = training.mode == "lora" and tool.frozen_in_16_bits_only
     if is_wide and not holds_16_bits(tool, settings):
         yield "dtype float32: frozen weights in 32 bits are not modelled"
-    for name in ("cp", "tp"):
-        if section is REPLICATED and name in found:
-            yield (
-                f"{found[name].key} {found[name].value}: splitting what whole replicas hold "
-                "is not modelled"
-            )
-    if section is not DEEPSPEED:
-        return
-    if optimizer and optimizer.value not in optimizer_names("deepspeed"):
+    for split in (found[name] for name in ("cp", "tp") if name in found):
+        if section is REPLICATED:
+            yield f"{split.key} {split.value}: splitting what whole replicas hold is not modelled"
+    if section is DEEPSPEED and optimizer and optimizer.value not in optimizer_names("deepspeed"):
         # DeepSpeed carries the file: the key that turns it on is named.
         key = settings[keys.DEEPSPEED].key
         yield f"{key}: the optimizer {optimizer.value} under DeepSpeed is not modelled"
@@ -247,8 +234,7 @@ def _longest(tool: FrontEnd, settings: Settings) -> Located | None:
     own, usual = tool.length["key"], tool.length["usual"]
     names = (own, *tool.lengths)
     for key in names:
-        size = whole(settings, key, 0)
-        if size > 0:
+        if (size := whole(settings, key, 0)) > 0:
             return replace(settings[key], value=size)
     return Located(value=usual, key=own) if usual and not settings.keys() & {*names} else None
 
@@ -267,12 +253,12 @@ def _batching(tool: FrontEnd, settings: Settings) -> Located | None:
 
 def launched(reading: ParsedConfig, environment: Settings) -> ParsedConfig:
     """Return the reading with the mesh that ParallelismConfig reads from the environment."""
-    sizes: dict[str, Located] = {}
-    for variable, each in environment.items():
-        name = variable.removeprefix(VARIABLE)
-        if name != variable and re.fullmatch(r"\d{1,8}", str(each.value)):
-            sizes[f"{keys.MESH}.{name.lower()}"] = replace(each, value=int(each.value))
-    if not sizes:
-        return reading
-    sizes[keys.MESH] = Located(value={}, key=keys.MESH)
-    return replace(reading, decisions=dict(reading.decisions) | decided_in((MESH,), sizes))
+    prefix = "PARALLELISM_CONFIG_"
+    sizes = {
+        variable.removeprefix(prefix).lower(): replace(each, value=int(each.value))
+        for variable, each in environment.items()
+        if variable.startswith(prefix) and re.fullmatch(r"\d{1,8}", str(each.value))
+    }
+    mesh = {f"{keys.MESH}.{name}": size for name, size in sizes.items()}
+    found = decided_in((MESH,), mesh) if mesh else {}
+    return replace(reading, decisions={**reading.decisions, **found})

@@ -85,8 +85,7 @@ def translated(source: SourceText, content: Content, tool: FrontEnd) -> Translat
             settings[key] = Located(value=usual, key=key)
     # What a DeepSpeed file decides stands at the key that names it.
     named = settings.get(keys.DEEPSPEED)
-    engine_file = made.file_at(named)
-    if named and engine_file:
+    if named and (engine_file := made.file_at(named)):
         reading = read_deepspeed(engine_file, fills_auto=True)
         made.named.append(reading)
         for name, each in reading.settings.items():
@@ -110,9 +109,7 @@ def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
         off = as_flag(value)
         return {} if off is None else {tool.inverse[name]: not off}
     full = tool.arguments.get(name, name)
-    if not full:
-        return {}
-    return {full: tool.values.get(full, {}).get(str(value), value)}
+    return {full: tool.values.get(full, {}).get(str(value), value)} if full else {}
 
 
 def _take_fsdp(made: Translation) -> None:
@@ -125,15 +122,12 @@ def _take_fsdp(made: Translation) -> None:
         source = made.file_at(place)
         content = parsed_object(source.path, source.text).value if source else {}
         inner = content.get(keys.FSDP_CONFIG, content)
-        if isinstance(inner, dict):
-            for name, value in inner.items():
-                made.take(place, {f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
+        for name, value in inner.items() if isinstance(inner, dict) else ():
+            made.take(place, {f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
         made.take(place, {keys.FSDP: content.get(keys.FSDP, True)})
     if made.tool.fsdp_by_config and given(settings, keys.FSDP_CONFIG):
         settings.setdefault(keys.FSDP, settings[keys.FSDP_CONFIG])
-    if not given(settings, keys.FSDP):
-        return
-    for key, value in made.tool.usual_with_fsdp.items():
+    for key, value in made.tool.usual_with_fsdp.items() if given(settings, keys.FSDP) else ():
         settings.setdefault(key, Located(value=value, key=key))
 
 
@@ -160,9 +154,11 @@ def _take_accelerate(made: Translation, content: Content) -> None:
             made.take(own, {f"{keys.DEEPSPEED}.{name}": given(reading.settings, full)})
     # Precision and batch are the trainer's.
     taken = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
-    for name, each in reading.decisions.items():
-        if name in ("num_gpus", *taken):
-            made.launched[name] = replace(place, value=each.value)
+    made.launched |= {
+        name: replace(place, value=each.value)
+        for name, each in reading.decisions.items()
+        if name in ("num_gpus", *taken)
+    }
 
 
 def _report_arguments(made: Translation, content: Content) -> None:
@@ -201,12 +197,8 @@ def _report_arguments(made: Translation, content: Content) -> None:
         message = f"for a transformers older than 5: {listed(shown)}"
         made.report("made_for", places[old[0]], message, "note")
     if foreign:
-        made.report(
-            "unknown_key",
-            places[foreign[0]],
-            f"{listed(foreign)}: no key of TrainingArguments; sound where the script's own have it",
-            "note",
-        )
+        own_ones = "no key of TrainingArguments; sound where the script's own have it"
+        made.report("unknown_key", places[foreign[0]], f"{listed(foreign)}: {own_ones}", "note")
 
 
 def _report_unknown(made: Translation, content: Content) -> None:
@@ -253,18 +245,9 @@ def _report_values(made: Translation) -> None:
     }
     for wrong in wrongs(keys.schema(), stated):
         place = made.settings[wrong.path[0]]
-        made.report(
-            "bad_value",
-            place,
-            f"given {place.value!r}; {wrong.allowed}",
-        )
+        made.report("bad_value", place, f"given {place.value!r}; {wrong.allowed}")
     for name in (made.tool.length["key"], keys.BATCH, keys.STEPS):
-        size = made.settings.get(name)
-        if size is None or not size.line or not isinstance(size.value, str):
-            continue
-        if as_whole(size.value) is None:
-            made.report(
-                "bad_value",
-                size,
-                f"given {size.value[:60]!r}; a whole number",
-            )
+        size = made.settings.get(name, Located(key=name))
+        is_text = size.line and isinstance(size.value, str)
+        if is_text and as_whole(size.value) is None:
+            made.report("bad_value", size, f"given {size.value[:60]!r}; a whole number")
