@@ -303,19 +303,6 @@ def usd_per_token(plan: Plan) -> float | None:
     return None if usd_per_s is None else usd_per_s / plan.estimate.tokens_per_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class Versus:
-    """The question as asked, and otherwise."""
-
-    asked: Side
-    others: tuple[Side, ...]
-
-    def ratio(self, other: Side) -> Ratio | None:
-        """Return the relative speed of the other side; None if either has no plan."""
-        asked = self.asked.plan
-        return speed(asked, other.plan) if asked and other.plan else None
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """All sides, the original question first."""
-        return (self.asked, *self.others)
+def relative_speed(asked: Side, other: Side) -> Ratio | None:
+    """Return the relative speed of the other side; None if either has no plan."""
+    return speed(asked.plan, other.plan) if asked.plan and other.plan else None

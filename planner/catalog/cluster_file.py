@@ -17,6 +17,13 @@ Part = Literal["accelerator", "node", "fabric"]
 # Key in a cluster file to the file and key it replaces.
 OVERRIDES: Mapping[str, str] = FIGURE_KEYS["overrides"]
 WHOLE = ("accelerators_per_node", "scale_up_domain_accelerators", "nics", "host_cores")
+# By an override, what the catalog says beside the figure and does not hold of the user's machine.
+STALE: Mapping[str, tuple[str, ...]] = {
+    # What is reached follows from it.
+    "peer_to_peer": ("efficiency_fraction",),
+    # Those of other machines.
+    "gemm_sustained_fraction": ("sustained_slowest_fraction", "sustained_fastest_fraction"),
+}
 
 
 def _kind(key: str) -> Any:  # noqa: ANN401 - a type
@@ -80,6 +87,7 @@ class Overrides:
     def apply(self, part: Part, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the raw file of one part with its overridden figures, sourced to the user."""
         changed = deepcopy(dict(raw))
+        given = {"basis": "given", "source": "given"}
         for key, value in self.values.items():
             owner, *steps, name = OVERRIDES[key].split(".")
             if owner != part:
@@ -88,20 +96,19 @@ class Overrides:
             for step in steps:
                 price = {"provider": "cluster file", "date": "as given"} if step == "price" else {}
                 section = section.setdefault(step, price)
-            section[name] = {"value": value, "basis": "given", "source": "given"}
-            if key == "peer_to_peer":  # what is reached follows from it
-                section.pop("efficiency_fraction", None)
-            if key == "gemm_sustained_fraction":
-                # these hold of other machines, not of the user's
-                section.pop("sustained_slowest_fraction", None)
-                section.pop("sustained_fastest_fraction", None)
-            changed.setdefault("sources", {})["given"] = {"path": self.where}
+            section[name] = {"value": value, **given}
+            for stale in STALE.get(key, ()):
+                section.pop(stale, None)
         if part == "fabric" and self.levels:
             levels = [level.model_dump(exclude_none=True) for level in self.levels]
-            for level in levels:
-                for key in level.keys() - {"name"}:
-                    level[key] = {"value": level[key], "basis": "given", "source": "given"}
-            changed["levels"] = levels
+            changed["levels"] = [
+                {
+                    key: value if key == "name" else {"value": value, **given}
+                    for key, value in level.items()
+                }
+                for level in levels
+            ]
+        if changed != raw:
             changed.setdefault("sources", {})["given"] = {"path": self.where}
         return changed
 

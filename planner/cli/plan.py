@@ -22,7 +22,7 @@ from planner.report.files import check_targets, check_writable
 
 if TYPE_CHECKING:
     from planner.answers.base import Answer
-    from planner.answers.why import Versus
+    from planner.answers.why import Side
     from planner.cli.saved import Target
     from planner.query.resolve import Resolved
     from planner.report.document import Shown
@@ -265,10 +265,10 @@ def _changed(query: Query, key: str, value: str) -> Query:
     return query.with_(**{name: value}, **other)
 
 
-def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "Versus":
+def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "list[Side]":
     """Answer the question as asked and otherwise; raises where no side has a plan."""
     from planner.answers.plan import answered
-    from planner.answers.why import Side, Versus
+    from planner.answers.why import Side
     from planner.query.resolve import resolve
     from planner.report.sizing_words import unmet_limits
 
@@ -286,4 +286,4 @@ def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "Versus
             sides.append(Side(label=label, answer=None, why_none=str(error)))
     if len(errors) == len(sides):
         raise errors[0]
-    return Versus(asked=sides[0], others=tuple(sides[1:]))
+    return sides

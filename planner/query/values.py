@@ -245,27 +245,26 @@ def batch_of(
         values.assumed.append("micro-batch 1")
     if not total and not number:
         values.assumed.append("one micro-batch per iteration")
-    if not total or (micro and number):
-        micro, number = micro or 1, number or 1
-        made = dp * micro * number
-        if total not in (None, made):
-            rule = "batch.arithmetic" if stated else "job.global_batch"
-            text = (
-                f"dp x micro-batch x micro-batches must be the global batch of {total}; "
-                f"given {dp} x {micro} x {number} = {made}"
-            )
-            values.add(rule, text, *names)
+    if total and not (micro and number):
+        factor = dp * (number or micro or 1)
+        rest, left = divmod(total, factor)
+        if left:
+            name = "micro-batches" if number else "micro-batch"
+            text = f"dp x {name} must divide the global batch of {total}; given {dp} x "
+            values.add("batch.arithmetic", f"{text}{factor // dp} = {factor}", *names)
             return None
-        return {"micro_batch": micro, "num_micro_batches": number, "global_batch": made}
-    factor = dp * (number or micro or 1)
-    rest, left = divmod(total, factor)
-    if left:
-        name = "micro-batches" if number else "micro-batch"
-        text = f"dp x {name} must divide the global batch of {total}; given {dp} x "
-        values.add("batch.arithmetic", f"{text}{factor // dp} = {factor}", *names)
+        micro, number = (rest, number) if number else (micro, rest)
+    micro, number = micro or 1, number or 1
+    made = dp * micro * number
+    if total not in (None, made):
+        rule = "batch.arithmetic" if stated else "job.global_batch"
+        text = (
+            f"dp x micro-batch x micro-batches must be the global batch of {total}; "
+            f"given {dp} x {micro} x {number} = {made}"
+        )
+        values.add(rule, text, *names)
         return None
-    micro, number = (rest, number) if number else (micro or 1, rest)
-    return {"micro_batch": micro, "num_micro_batches": number, "global_batch": total}
+    return {"micro_batch": micro, "num_micro_batches": number, "global_batch": made}
 
 
 def known_of(

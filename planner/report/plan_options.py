@@ -27,7 +27,7 @@ from planner.answers.rows import (
     SpaceRow,
     VersusDocument,
 )
-from planner.answers.why import Side, Versus, usd_per_token
+from planner.answers.why import Side, relative_speed, usd_per_token
 from planner.notes import Note
 from planner.query.resolve import Case
 from planner.report.table import Part, show, text_table, whole
@@ -113,9 +113,9 @@ AS_ASKED = "as asked"
 SMALL = 0.005
 
 
-def _versus_line(found: Versus, other: Side) -> str:
+def _versus_line(side: Side, other: Side) -> str:
     """How much faster the other side is, whether that is sure, and what a token costs there."""
-    ratio, asked, plan = found.ratio(other), found.asked.plan, other.plan
+    ratio, asked, plan = relative_speed(side, other), side.plan, other.plan
     if ratio is None or asked is None or plan is None:
         lacking = "nothing fits" if plan is None else f"fits, and {AS_ASKED} nothing does"
         return f"{other.label}: {lacking}."
@@ -144,16 +144,17 @@ def _cost_words(asked: Plan, plan: Plan) -> str:
     return f"; a token takes {gpus / tokens_per_s:.2f} times the GPU time"
 
 
-def print_versus(found: Versus, console: Console) -> None:
+def print_versus(sides: Sequence[Side], console: Console) -> None:
     """Print a verdict for every other side, the plans of all, and how sure the verdicts are."""
-    first = next(side.answer for side in found.sides if side.answer)
-    named = {side.label or AS_ASKED: side for side in found.sides}
+    asked, *others = sides
+    first = next(side.answer for side in sides if side.answer)
+    named = {side.label or AS_ASKED: side for side in sides}
     plans = {label: side.plan for label, side in named.items() if side.plan}
-    ratios = [ratio for one in found.others if (ratio := found.ratio(one))]
+    ratios = [ratio for other in others if (ratio := relative_speed(asked, other))]
     bases = dict.fromkeys(ratio.basis for ratio in ratios)
     show(
         console,
-        *(Text(_versus_line(found, other), "bold green") for other in found.others),
+        *(Text(_versus_line(asked, other), "bold green") for other in others),
         *question_lines(inputs_line(first.contexts, first.notes), ()),
         plans_table(list(plans.values()), names=list(plans)),
         *(f"{label}: {layout_words(plan)}" for label, plan in plans.items()),
@@ -176,17 +177,18 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def versus_document(found: Versus) -> VersusDocument:
+def versus_document(sides: Sequence[Side]) -> VersusDocument:
     """Every side with its plan."""
+    asked, *others = sides
     return VersusDocument(
-        asked=SideRow(**_side(found.asked)),
+        asked=SideRow(**_side(asked)),
         others=[
             OtherRow(
                 **_side(other),
-                speed=found.ratio(other),
-                verdict=_versus_line(found, other),
+                speed=relative_speed(asked, other),
+                verdict=_versus_line(asked, other),
             )
-            for other in found.others
+            for other in others
         ],
     )
 

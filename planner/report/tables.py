@@ -7,6 +7,8 @@ What rows differ in is shown at every width; of what is measured, the columns of
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from planner.answers.base import Answer, Plan
 from planner.answers.rows import PlanRow
 from planner.query.objectives import AMOUNTS, JobLimits
@@ -202,11 +204,8 @@ def plans_table(
 
 def shown_frontier(plans: Sequence[Plan]) -> list[Plan]:
     """Return at most 16 points, evenly over the frontier, both ends included."""
-    most = 16
-    if len(plans) <= most:
-        return list(plans)
-    step = (len(plans) - 1) / (most - 1)
-    return [plans[round(i * step)] for i in range(most)]
+    places = np.linspace(0, len(plans) - 1, min(len(plans), 16)).round().astype(int)
+    return [plans[place] for place in places]
 
 
 def frontier_table(
