@@ -120,7 +120,8 @@ def selective_options(
             under, places = _under_each(op, chosen, names)
             for place, one in enumerate(under):
                 alike = np.equal(places, place)
-                repeated[alike] += one.selective_fraction * forward_s
+                if np.any(one.selective_fraction):
+                    repeated[alike] += one.selective_fraction * forward_s
                 stays[alike] += one.kept_bytes
         added += repeated * (group.num_layers / total)
         kept.append(stays)

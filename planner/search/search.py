@@ -138,12 +138,14 @@ def search(
         enumeration, deadline=deadline, one_per_layout=one_per_layout
     )
     progress(f"searching {num_shapes:,} legal shapes", 0.2)
-    best = best_of(exploration, goal, top) if top else Best(ranked=(), bound_s=float("inf"))
+    best = Best(ranked=(), bound_s=float("inf"))
+    if top:
+        # Beside the simplest that tie with the best few others are shown, mostly none.
+        best = best_of(exploration, goal, 1 if breaks_ties else top)
     gpus_of_rows = exploration.candidates.strategy.num_gpus
     num_gpus = int(gpus_of_rows[best.ranked[0].row]) if best.ranked else 0
     progress("looking at fewer GPUs", 0.5)
     rungs = smaller_gpu_frontier(exploration, num_gpus) if with_ladder and best.ranked else []
-    exploration.keep_to(without_job_limits(exploration.shapes.gpus))
     plans = _found(exploration, best)
     ladder = [_found(exploration, rung)[0] for rung in rungs]
     fastest = plans[0] if plans else None
@@ -160,6 +162,8 @@ def search(
         ladder = [
             (*_found(simple, of), rung)[0] for of, rung in zip(of_ladder, ladder, strict=True)
         ]
+        if len(ties) < top:
+            plans = _found(exploration, best_of(exploration, goal, top))
         layouts = {_layout(plan) for plan in ties}
         slower = [plan for plan in plans if _layout(plan) not in layouts][: top - len(ties)]
         if goal.order != "fewest_gpus":
@@ -167,6 +171,7 @@ def search(
         plans = (*ties, *slower)
     if with_frontier:
         progress("looking at every number of GPUs", 0.9)
+        exploration.keep_to(without_job_limits(exploration.shapes.gpus))
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
     num_too_big = num_shapes - len(exploration.shapes.lower_s)

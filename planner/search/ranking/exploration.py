@@ -59,13 +59,11 @@ class Shapes:
         asks = lower < np.where(np.isneginf(opened[0]), unopened, np.inf)
         return np.asarray(among[asks & (limits > opened).any(axis=0)])
 
-    def open(self, shapes: Index, limits_s: Array) -> Array:
-        """Note under which limits of groups shapes are opened; those of all shapes before."""
-        before_s = self.opened_s.copy()
+    def open(self, shapes: Index, limits_s: Array) -> None:
+        """Note under which limits of groups shapes are opened."""
         now = limits_s[:, self.group[shapes]]
-        self.opened_s[:, shapes] = np.maximum(before_s[:, shapes], now)
+        self.opened_s[:, shapes] = np.maximum(self.opened_s[:, shapes], now)
         self.lower_s[shapes] = np.inf
-        return before_s
 
 
 def kept_below_s(limits_s: Array, weight: Array, penalty: Array) -> Array:
@@ -141,23 +139,27 @@ class Exploration:
         Where a limit sets some aside, the shape stays closed with the least of their bounds: a
         later limit may ask for them.
         """
-        strategy, place = self.enumeration.strategies_of(take(self.shapes.columns, shapes))
+        columns = take(self.shapes.columns, shapes)
+        strategy, place = self.enumeration.strategies_of(columns)
         is_new = np.isneginf(self.shapes.opened_s[0, shapes])[place]
         self.num_configurations += int(np.count_nonzero(is_new))
         shape = shapes[place]
         if self.shapes.footprint is not None:
             holds = self.shapes.footprint.can_fit(strategy, shape)
             strategy, shape = strategy.take(holds), shape[holds]
-        before_s = self.shapes.open(shapes, self._limits_s(limit_s))
+        before_s = self.shapes.opened_s[:, shape]
+        self.shapes.open(shapes, self._limits_s(limit_s))
         # What the bound of the shape sets aside under the strategy's own weight is not priced.
         own_weight, penalty = self.pricing.weights(strategy)
         weights = map(self.pricing.policy_weight, self.candidates.policies)
         weight = own_weight * min(weights, default=1.0)
-        least_s = (self.shapes.bound_s / self.shapes.weight)[shape] * weight
+        unweighed_s = self.shapes.bound_s[shape] / self.shapes.weight[shape]
+        least_s = unweighed_s * weight
         is_below = least_s < kept_below_s(self.shapes.opened_s[:, shape], weight, penalty)
         np.minimum.at(self.shapes.lower_s, shape[~is_below], least_s[~is_below])
-        is_new = (least_s >= kept_below_s(before_s[:, shape], weight, penalty))[is_below]
+        is_new = (least_s >= kept_below_s(before_s, weight, penalty))[is_below]
         strategy, shape = strategy.take(is_below), shape[is_below]
+        before_s = before_s[:, is_below]
         own_weight, penalty = own_weight[is_below], penalty[is_below]
         self.num_priced += int(np.count_nonzero(is_new))
         kept: list[Bounded] = []
@@ -165,7 +167,11 @@ class Exploration:
         for start in range(0, len(strategy), size):
             rows = slice(start, start + size)
             found, is_fitting = self._screened(
-                strategy.take(rows), shape[rows], own_weight[rows], penalty[rows], before_s
+                strategy.take(rows),
+                shape[rows],
+                own_weight[rows],
+                penalty[rows],
+                before_s[:, rows],
             )
             kept += found
             self.num_fitting += int(np.count_nonzero(is_fitting & is_new[rows]))
@@ -181,7 +187,7 @@ class Exploration:
         own_penalty: Array,
         before_s: Array,
     ) -> tuple[list[Bounded], Mask]:
-        """Strategies under each policy that bounds let fit below a limit, and not the one before.
+        """Strategies under each policy that bounds let fit below a limit, and not ``before_s``.
 
         Limits are those of the strategies' shapes. What is set aside is noted there. And which
         strategies are left under some policy.
@@ -211,7 +217,7 @@ class Exploration:
             dropped_s = np.maximum(lower, limit[below])
             left_s = np.where(kept, np.inf, dropped_s)
             np.minimum.at(shapes.lower_s, shape[below], left_s)
-            earlier = kept_below_s(before_s[:, shape[below]], weight[below], penalty[below])
+            earlier = kept_below_s(before_s[:, below], weight[below], penalty[below])
             again = np.flatnonzero(kept & (lower < earlier))
             if len(again):
                 known = may_fit(bound.take(again), earlier[again])

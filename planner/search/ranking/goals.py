@@ -15,6 +15,9 @@ from planner.search.ranking.penalties import TIE_FRACTION
 from planner.search.ranking.rank import Best, Field, Ranked, fastest_within, least_values, top_k
 from planner.units import Array, Index
 
+# Shapes on few GPUs that take about as long as what every call takes.
+NUM_AHEAD = 4096
+
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
 
 
@@ -107,9 +110,16 @@ def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     candidates = exploration.candidates
     ranked: list[Ranked] = []
     bound_s = float("inf")
-    possible = exploration.shapes_below(without_job_limits(candidates.gpus))
-    groups = np.concatenate([exploration.shapes.group[possible], candidates.group])
+    no_limit_s = without_job_limits(candidates.gpus)
+    possible = exploration.shapes_below(no_limit_s)
+    of_shapes = exploration.shapes.group[possible]
+    ahead = possible[of_shapes.argsort(kind="stable")]
+    groups = np.concatenate([of_shapes, candidates.group])
     for group in np.unique(groups).tolist():
+        # Of small groups, of which hardly anything fits, several are opened at once.
+        if (exploration.shapes.group[ahead[:1]] <= group).any():
+            first, ahead = np.split(ahead, [NUM_AHEAD])
+            exploration.open(first, no_limit_s)
         best = top_k(exploration, group, k - len(ranked))
         if not ranked:
             bound_s = min(bound_s, best.bound_s)

@@ -10,7 +10,7 @@ from planner.search.ranking.exploration import Exploration, Shapes
 from planner.search.stages.solver import CLOSED, Split
 from planner.units import Array, Index, Mask
 
-FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 256, 256, 64
+FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 128, 256, 64
 
 
 @dataclass(frozen=True, kw_only=True)
