@@ -5,13 +5,14 @@ import pytest
 import yaml
 from places import assert_places
 
-from planner.catalog import hardware, hwdb_dir
+from planner.catalog import hwdb_dir
 from planner.catalog.clusters import (
     largest_cluster_of,
     load_cluster,
     load_cluster_of,
     node_of_catalog,
 )
+from planner.catalog.figures import as_stated
 from planner.catalog.hardware import aliases, list_names
 from planner.documents import tree
 from planner.documents.file import read_text
@@ -96,9 +97,8 @@ def test_loading_a_cluster_reads_only_the_files_it_needs(monkeypatch: pytest.Mon
         return read_text(path)
 
     monkeypatch.setattr(tree, "read_text", read_and_note)
-    hardware._of_catalog.cache_clear()
-    aliases.cache_clear()
-    node_of_catalog.cache_clear()
+    for kept in (as_stated, aliases, node_of_catalog):
+        kept.cache_clear()
     load_cluster("512xh100-sxm")
     assert set(read) == {
         "aliases.yaml",
