@@ -182,15 +182,14 @@ class Answer(Found):
         return dict(total.most_common())
 
 
-def plans_of(context: Context, found: Sequence[FoundLayout]) -> list[Plan]:
-    """Return the layouts a search found, as plans."""
-    if not found:
-        return []
-    priced = estimates(context, [one.strategy for one in found])
-    return [
-        row_from(Plan, one, context=context, estimate=made)
-        for one, made in zip(found, priced, strict=True)
-    ]
+def plans_of(
+    context: Context, found: Sequence[FoundLayout], known: Plan | None = None
+) -> list[Plan]:
+    """Return the layouts a search found, as plans; a ``known`` one is not priced again."""
+    made = {known.strategy: known.estimate} if known and known.context == context else {}
+    new = [one.strategy for one in found if one.strategy not in made]
+    made |= zip(new, estimates(context, new) if new else (), strict=True)
+    return [row_from(Plan, one, context=context, estimate=made[one.strategy]) for one in found]
 
 
 def search_context(plan: Plan) -> Context:

@@ -33,13 +33,14 @@ def remembered(
     narrowing: Narrowing,
     goal: Goal = FASTEST_AT_MOST,
     time_limit_s: float | None = None,
+    guess_s: float = float("inf"),
     progress: Progress = lambda _message, _fraction: None,
     **options: Any,  # noqa: ANN401 - the others of planner.search.search.search
 ) -> SearchResult:
     """The result of a search, or of the same one before, from the folder of the user's caches.
 
     The same is one of the same program with equal contexts, which hold what every file said. Only
-    what was searched to the end is kept, as the time limit is no part of the question.
+    what was searched to the end is kept, as neither time limit nor guess is part of the question.
     ``PLANNER_CACHE=off``: nothing is read or written.
     """
     # Conditions of a narrowing are known by their texts, limits of a goal by their times.
@@ -56,6 +57,7 @@ def remembered(
         narrowing=narrowing,
         goal=goal,
         time_limit_s=time_limit_s,
+        guess_s=guess_s,
         progress=progress,
         **options,
     )

@@ -115,20 +115,33 @@ class _Asker:
     deadline: Deadline
     keeps_margin: bool
     best: Plan
+    plan: Plan  # whose time is followed
     progress: Progress
     num_planned: int
     num_done: int = 0
     is_proved: bool = True  # every plan found was proved best
 
-    def at(self, figure: Parameter, factor: float) -> Plan | None:
-        """The winner where the figure is so many times as large."""
+    def at(self, figure: Parameter, factor: float) -> tuple[Plan | None, Plan | None]:
+        """The winner where the figure is so many times as large, and the plan now, kept."""
         share = min(1.0, self.num_done / self.num_planned)
         self.progress(f"planning with {figure.title} x{factor:.2g}", share)
         self.num_done += 1
         scaled = self.case.with_each(lambda context: figure.scaled(context, factor))
-        found = first_plan(scaled, self.deadline, keeps_margin=self.keeps_margin)
+        kept = _kept(figure.scaled(self.plan.context, factor), self.plan.strategy)
+        # Work grows with batch, length and layers.
+        change = 1.0 if figure.is_hardware else factor
+        if kept:
+            # 1e-9: so that rounding does not hide the one kept.
+            change = kept.estimate.iter_time_s / self.plan.estimate.iter_time_s * (1.0 + 1e-9)
+        found = first_plan(
+            scaled,
+            self.deadline,
+            keeps_margin=self.keeps_margin,
+            known=kept,
+            guess_s=self.best.ranked_s * change,
+        )
         self.is_proved &= found is None or found.is_optimal
-        return found
+        return found, kept
 
 
 def sensitivity(
@@ -161,27 +174,28 @@ def sensitivity(
         deadline=deadline,
         keeps_margin=keeps_margin,
         best=best,
+        plan=plan or best,
         progress=progress,
         num_planned=usual,
     )
     return Sensitivity(
         case=case,
-        plan=plan or best,
+        plan=asker.plan,
         best=best,
-        responses=tuple(_response(figure, plan or best, asker) for figure in known),
+        responses=tuple(_response(figure, asker) for figure in known),
         num_searches=asker.num_done + 1,
         is_proved=best.is_optimal and asker.is_proved,
     )
 
 
-def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
+def _response(figure: Parameter, asker: _Asker) -> ParameterSweep:
     # Counts may have one value for two factors.
     factors = dict.fromkeys(map(figure.factor, FACTORS))
     factors.pop(1.0, None)
-    winners = {factor: asker.at(figure, factor) for factor in factors}
+    found = {factor: asker.at(figure, factor) for factor in factors}
+    winners = {factor: best for factor, (best, _) in found.items()}
 
-    def point(factor: float, best: Plan | None) -> Point:
-        kept = _kept(figure.scaled(plan.context, factor), plan.strategy)
+    def point(factor: float, best: Plan | None, kept: Plan | None) -> Point:
         change = _per_token(best) / _per_token(asker.best) - 1.0 if best else None
         return Point(
             factor=factor,
@@ -194,11 +208,12 @@ def _response(figure: Parameter, plan: Plan, asker: _Asker) -> ParameterSweep:
         )
 
     # At both ends of what machines differ by.
+    plan = asker.plan
     ends = (_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends or ())
     times = sorted(moved.estimate.iter_time_s for moved in ends if moved)
     return ParameterSweep(
         figure=figure,
-        points=tuple(point(factor, best) for factor, best in winners.items()),
+        points=tuple(point(factor, *plans) for factor, plans in found.items()),
         crossings=tuple(_crossings(figure, winners, asker)),
         span=times[-1] / times[0] - 1.0 if len(times) == 2 else 0.0,
     )
@@ -240,7 +255,7 @@ def _crossing(
     winners = {outside: found}
 
     def holds(factor: float) -> bool:
-        winners[factor] = asker.at(figure, factor)
+        winners[factor], _ = asker.at(figure, factor)
         return _same(winners[factor], asker.best)
 
     far = crossing(inside, outside, holds, ratio=CROSSING_RATIO, possible=figure.factor)

@@ -36,8 +36,8 @@ class Scale:
     num_steps: int
 
 
-def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
-    """Return the results of searches, one per framework, as plans."""
+def found_by(asked: Iterable[tuple[Context, SearchResult]], known: Plan | None = None) -> Found:
+    """Return the results of searches, one per framework, as plans; one may be ``known``."""
     searches = list[SearchResult]()
     plans: dict[str, list[Plan]] = {}
     for context, result in asked:
@@ -48,7 +48,7 @@ def found_by(asked: Iterable[tuple[Context, SearchResult]]) -> Found:
             "ladder": result.ladder,
             "fastest_of_each": (result.fastest,) if result.fastest else (),
         }
-        made = iter(plans_of(context, [*chain(*kinds.values())]))
+        made = iter(plans_of(context, [*chain(*kinds.values())], known))
         for kind, found in kinds.items():
             plans.setdefault(kind, []).extend(islice(made, len(found)))
     return Found(searches=tuple(searches), **{kind: tuple(each) for kind, each in plans.items()})
@@ -59,17 +59,21 @@ def search_each(
     deadline: Deadline,
     *,
     within: Callable[[Context], Context] = lambda context: context,
+    known: Plan | None = None,
     progress: Progress = lambda _message, _fraction: None,
     **options: Any,  # noqa: ANN401 - as planner.search.search.search has them
 ) -> Found:
-    """The plans of a question over all frameworks, ``within`` contexts that differ from theirs."""
+    """The plans of a question over all frameworks, ``within`` contexts that differ from theirs.
+
+    One that is ``known`` is not priced again.
+    """
     number = len(case.contexts)
 
     def told_of(place: int, name: str) -> Progress:
         words = f"{name}: " if number > 1 else ""
         return lambda message, done: progress(f"{words}{message}", (place + done) / number)
 
-    return found_by(
+    asked = [
         (
             context,
             remembered(
@@ -81,7 +85,8 @@ def search_each(
             ),
         )
         for place, context in enumerate(case.contexts)
-    )
+    ]
+    return found_by(asked, known)
 
 
 def first_of_each(plans: Sequence[Plan], key: Callable[[Plan], Any]) -> list[Plan]:
@@ -111,14 +116,19 @@ def best(
     return replace(found, plans=tuple(proved))
 
 
-def first_plan(case: Case, deadline: Deadline, *, keeps_margin: bool = False) -> Plan | None:
+def first_plan(
+    case: Case,
+    deadline: Deadline,
+    *,
+    keeps_margin: bool = False,
+    **options: Any,  # noqa: ANN401 - as search_each has them
+) -> Plan | None:
     """The plan that ``planner plan`` puts first, by time; None where nothing fits.
 
     With ``keeps_margin`` never one inside the margin of memory; else where there is no other.
     """
-    found = best(case, deadline).plan
-    has_margin = any(context.margin_fraction for context in case.contexts)
-    if found is None and has_margin and not keeps_margin:
+    found = best(case, deadline, **options).plan
+    if found is None and not keeps_margin:
         return best(without_margin(case), deadline).plan
     return found
 

@@ -113,6 +113,7 @@ def search(
     one_per_layout: bool = False,
     time_limit_s: float | None = None,
     goal: Goal = FASTEST_AT_MOST,
+    guess_s: float = math.inf,
     progress: Progress = lambda _message, _fraction: None,
 ) -> SearchResult:
     """Find the ``top`` best plans under a goal, and the frontier of all plans, limits or not.
@@ -121,7 +122,7 @@ def search(
     the model: a strategy is set aside only by a rule, because no split of it can fit, or because
     its lower bound is no better than a plan already found. ``uses_all`` asks only for layouts of
     the whole cluster; with ``top`` 0 there is only the frontier. With ``one_per_layout`` plans
-    differ in degrees or ZeRO stage.
+    differ in degrees or ZeRO stage. ``guess_s``: as of :func:`best_of`.
     """
     started = time.perf_counter()
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
@@ -141,7 +142,7 @@ def search(
     best = Best(ranked=(), bound_s=float("inf"))
     if top:
         # Beside the simplest that tie with the best few others are shown, mostly none.
-        best = best_of(exploration, goal, 1 if breaks_ties else top)
+        best = best_of(exploration, goal, 1 if breaks_ties else top, guess_s)
     gpus_of_rows = exploration.candidates.strategy.num_gpus
     num_gpus = int(gpus_of_rows[best.ranked[0].row]) if best.ranked else 0
     progress("looking at fewer GPUs", 0.5)
@@ -174,8 +175,7 @@ def search(
         exploration.keep_to(without_job_limits(exploration.shapes.gpus))
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
-    num_too_big = num_shapes - len(exploration.shapes.lower_s)
-    if num_too_big:
+    if num_too_big := num_shapes - len(exploration.shapes.lower_s):
         dropped["fits_in_memory"] = num_too_big
     return SearchResult(
         num_gpus=plans[0].strategy.num_gpus if plans else 0,

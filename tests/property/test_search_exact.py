@@ -195,7 +195,8 @@ def test_the_first_plan_is_the_simplest_of_those_that_tie_with_the_fastest(
     context = replace(case.context(), ranking="simplicity")
     narrowing = data.draw(a_few_values(context, case.scope))
     brute = force(replace(context, ranking="evidence"), narrowing)
-    result = search(context, top=3, narrowing=narrowing, one_per_layout=True)
+    guess_s = data.draw(st.sampled_from([0.8, 1.0, 1.1, np.inf])) * brute.best_s.min(initial=np.inf)
+    result = search(context, top=3, narrowing=narrowing, one_per_layout=True, guess_s=guess_s)
     assert result.proved_optimal
     if not np.isfinite(brute.best_s).any():
         assert not result.plans

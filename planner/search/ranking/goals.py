@@ -41,12 +41,13 @@ class Goal:
 FASTEST_AT_MOST = Goal()
 
 
-def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
+def best_of(exploration: Exploration, goal: Goal, k: int, guess_s: float = float("inf")) -> Best:
     """The k best strategies under a goal; the bound is in seconds on the best one's GPUs.
 
     Why searching by time is exact for every order: with the number of GPUs fixed, GPU seconds
     (so cost and energy, which are proportional to them) and all limits are monotone in time, so
-    the k best of a count are its k fastest, below the time its limits allow.
+    the k best of a count are its k fastest, below the time its limits allow. First is looked
+    below ``guess_s``, a weighed time, and beyond it where fewer are found.
     """
     candidates = exploration.candidates
     gpus = candidates.gpus.astype(np.float64)
@@ -55,15 +56,19 @@ def best_of(exploration: Exploration, goal: Goal, k: int) -> Best:
     exploration.keep_to(np.asarray(goal.longest_s(gpus)) * (1.0 + 1e-9))
     if goal.order == "fewest_gpus":
         return _on_fewest_gpus(exploration, k)
-    if goal.order == "gpu_seconds":
-        return least_values(exploration, Field(weight=gpus, within=every, k=k))[0]
-    if goal.order == "fastest":
-        return least_values(exploration, fastest_within(exploration, every, k))[0]
-    (fastest,) = least_values(exploration, fastest_within(exploration, every))
-    if not fastest.ranked or k == 1:
-        return fastest
-    best = top_k(exploration, int(candidates.group[fastest.ranked[0].row]), k)
-    return replace(best, bound_s=min(best.bound_s, fastest.bound_s))
+    field = Field(
+        weight=gpus if goal.order == "gpu_seconds" else np.ones(len(gpus)),
+        within=every,
+        k=1 if goal.order == "at_most" else k,
+    )
+    for limit_s in dict.fromkeys((guess_s, 1.1 * guess_s, 1.3 * guess_s, np.inf)):
+        (first,) = least_values(exploration, replace(field, limit_s=limit_s))
+        if len(first.ranked) == field.k:
+            break
+    if field.k == k or not first.ranked:
+        return first
+    best = top_k(exploration, int(candidates.group[first.ranked[0].row]), k)
+    return replace(best, bound_s=min(best.bound_s, first.bound_s))
 
 
 def simplest_of(
