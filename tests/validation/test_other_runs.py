@@ -54,7 +54,7 @@ NEAR: dict[str, tuple[tuple[str, ...], Belongs, int, float, float]] = {
     "older deepspeed": (OTHERS, on("deepspeed 0.6.5"), 2, 20.5, 20.5),
     "InternEvo": (("internevo",), every, 46, 7.5, 7.5),
     "InternEvo inside": (("internevo",), lambda one: one.id.endswith(INSIDE), 24, 5.5, 5.5),
-    "ordinary": (("ordinary",), every, 104, 15.0, 10.0),
+    "ordinary": (("ordinary",), every, 104, 13.6, 9.2),
     "hybrid": (("hybrid",), every, 33, 13.5, 9.0),
     "small models": (("single_node",), every, 540, 8.0, 2.0),
 }
