@@ -189,13 +189,13 @@ def _target(
     emit: str | None, out: Path | None, launcher: str | None, *, force: bool
 ) -> "Target | None":
     """Format and launcher that ``--emit`` asks for; raises InputError."""
-    from planner.cli.saved import read_target
-    from planner.report.emitted import ALWAYS
-
     if emit is None:
         given = {"--out": out, "--launcher": launcher}
         options.refuse_all(given, "belongs to --emit, which is missing")
         return None
+    from planner.cli.saved import read_target
+    from planner.report.emitted import ALWAYS
+
     target = read_target(emit, launcher)
     if out is None:
         fail("--emit", "writes files, which needs a folder; give --out DIR")

@@ -77,10 +77,14 @@ class Rowed:
                 values[name] = value.take(index) if hasattr(value, "take") else value
             elif value.ndim:
                 values[name] = value[place]
-        # Past __init__: what is taken of a sound one is sound.
-        taken = object.__new__(type(self))
-        vars(taken).update(values)
-        return taken
+        return self.but(**values)
+
+    def but(self, **values: Any) -> Self:  # noqa: ANN401 - of any fields
+        """Return the same strategies with other values of some fields."""
+        # Past __init__, which takes as long as the arithmetic on a few strategies.
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self) | values)
+        return changed
 
 
 # Above it a key of 64 bits may hold two rows.

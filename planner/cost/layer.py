@@ -150,7 +150,9 @@ class LayerCosts(LayerPasses):
 
     def at(self, values: Array) -> Array:
         """Spread values of the distinct shapes over all strategies."""
-        return np.asarray(np.broadcast_to(values, (self.num_shapes,))[self.index])
+        if values.shape == (self.num_shapes,):
+            return np.asarray(values[self.index])
+        return np.broadcast_to(values, self.index.shape)
 
     def items_at(self, items: TimeItems) -> TimeItems:
         """Spread ``items`` of the distinct shapes over all strategies."""

@@ -3,7 +3,7 @@
 Policies are what becomes of its saved activations.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -134,7 +134,7 @@ def with_selective(policies: PolicyCosts, selective: SelectiveCosts) -> PolicyCo
         name: np.concatenate([costs[None], getattr(policies, name)[1:]])
         for name, costs in vars(selective).items()
     }
-    return replace(policies, **replaced)
+    return policies.but(**replaced)
 
 
 def offers_activation_offload(context: Context, strategy: StrategyColumns) -> Mask:
@@ -237,8 +237,7 @@ def with_recomputed_mtp(model: StageModel, policy: int) -> StageModel:
         return model
     policies = model.policies
     freed = model.saved_bytes - policies.saved_bytes[policy]
-    return replace(
-        model,
+    return model.but(
         last_s=model.last_s + model.num_mtp_layers * policies.added_s[policy],
         last_transient_bytes=model.last_transient_bytes - model.num_mtp_layers * freed,
     )

@@ -6,8 +6,7 @@ column per stage 0 to P - 1, or, where ``stages`` is given (1 x K or C x K stage
 column for each of those; ``counts`` has such a matrix for each of POLICIES; None: under none.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -104,15 +103,12 @@ class StageModel(Rowed):
     def weighed(self, weight: Array) -> "StageModel":
         """The model with every time multiplied by a weight of the strategy's, C."""
 
-        def weighed(part: StageModel | PolicyCosts) -> dict[str, Any]:
-            names = [each.name for each in fields(part) if each.name.endswith("_s")]
-            return {name: getattr(part, name) * weight for name in names}
+        def weighed(part: StageModel | PolicyCosts) -> dict[str, Array]:
+            values = vars(part).items()
+            return {name: value * weight for name, value in values if name.endswith("_s")}
 
-        return replace(
-            self,
-            policies=replace(self.policies, **weighed(self.policies)),
-            **weighed(self),
-        )
+        policies = self.policies.but(**weighed(self.policies))
+        return self.but(policies=policies, **weighed(self))
 
     def ends(self, stages: Array) -> tuple[Array, Array]:
         """1.0 where a stage holds the embedding, and where it holds the head of its strategy."""

@@ -32,7 +32,7 @@ class Priced:
 
 def _under(model: StageModel, policy: Policy, selective: SelectiveCosts) -> StageModel:
     """A model under a policy whose selective layers repeat given modules."""
-    model = replace(model, policies=with_selective(model.policies, selective))
+    model = model.but(policies=with_selective(model.policies, selective))
     return of_kinds(model, policy.kinds)
 
 

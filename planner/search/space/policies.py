@@ -7,7 +7,7 @@ it to the stage problem which layers of a stage are under which kind.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,8 +38,7 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
         # What is offloaded is offered without pipelining: one micro-batch is in flight.
         added, workspace = policies.added_s[base], policies.workspace_bytes[base]
         model = with_recomputed_mtp(model, base)
-        model = replace(
-            model,
+        model = model.but(
             layer_s=model.layer_s + added,
             link_s=model.link_s + policies.fill_s[base],
             saved_bytes=policies.saved_bytes[base],
@@ -47,8 +46,7 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
             layer_transient_bytes=model.layer_transient_bytes + workspace,
             layer_host_bytes=model.layer_host_bytes + policies.host_bytes[base],
         )
-        policies = replace(
-            policies,
+        policies = policies.but(
             added_s=policies.added_s - added,
             workspace_bytes=np.maximum(policies.workspace_bytes - workspace, 0.0),
         )
@@ -64,7 +62,7 @@ def of_kinds(model: StageModel, kinds: Sequence[str]) -> StageModel:
         workspace_bytes=policies.workspace_bytes * allowed,
         host_bytes=policies.host_bytes * allowed,
     )
-    return replace(model, policies=policies)
+    return model.but(policies=policies)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +139,7 @@ def with_part(model: StageModel, kind: str, number: Array) -> StageModel:
     under = number * model.strategy.vpp
     leading = np.minimum(under, model.num_leading)
     less = model.lead_saved_bytes - policies.lead_saved_bytes[k]
-    baked = replace(
-        model,
+    baked = model.but(
         link_s=model.link_s + under * policies.added_s[k] + policies.fill_s[k],
         part_saved_bytes=-under * (model.saved_bytes - policies.saved_bytes[k]),
         first_saved_bytes=model.first_saved_bytes - leading * less,
