@@ -119,7 +119,7 @@ def test_broadcasts_over_all_ranks_cost_more_the_more_there_are() -> None:
 RATES = {"16k": (295, 237), "32k": (335, 277), "64k": (368, 320), "128k": (389, 357)}
 """TFLOP/s by length, forced and natural: Qwen3-235B on 256 H100, best_practice/qwen3/readme.md of
 yanring/Megatron-MoE-ModelZoo at 020b8136."""
-IMBALANCE = 0.49  # of all four together; one number, as the router and the data are the same
+IMBALANCE = 0.50  # of all four together; one number, as the router and the data are the same
 
 
 @pytest.mark.parametrize("length", RATES)
