@@ -161,7 +161,7 @@ def normalised_machine(argument: str) -> str:
         if kind == "accelerators":
             name = load_file(AcceleratorFile, kind, name)[1].usual_node or name
         return f"{nodes[1]}x{name}"
-    if tpu := re.fullmatch(r"(?:tpu-?)?(v[2-7](?:[ep]|litepod)?)-([0-9]{1,6})", text.lower()):
+    if tpu := re.fullmatch(r"(?:tpu[- ]?)?(v[2-7](?:[ep]|litepod)?)-([0-9]{1,6})", text.lower()):
         name = tpu[1].replace("litepod", "e")
         # Slices of these are named by their TensorCores, of which a chip has two; others by chips.
         cores = 2 if name in ("v2", "v3", "v4", "v5p") else 1

@@ -8,11 +8,12 @@ from planner.catalog import EXAMPLE_ACCELERATOR
 from planner.errors import InputError, Problem
 from planner.query.words import FORMER, OF_CLUSTER, QUESTIONS, SAME_OPTIONS, leading
 
-EXAMPLE_MODEL, EXAMPLE_CLUSTER = "llama3-8b", f"8x{EXAMPLE_ACCELERATOR}"
+EXAMPLES = EXAMPLE_MODEL, EXAMPLE_CLUSTER = "llama3-8b", f"8x{EXAMPLE_ACCELERATOR}"
 # Options that a problem with one is mended by: by the option, and words of what is wrong.
 MENDED_BY = {
     ("--emit", "needs a folder"): ("--out", "run"),
     ("--fix", "what the layout is"): QUESTIONS["why"],
+    ("--lora-rank", "belongs to --train"): ("--train", "lora"),
     ("--tokens", "tokens of the whole job"): QUESTIONS["job"],
     ("--deadline", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needs --tokens"): QUESTIONS["job"],
@@ -53,11 +54,13 @@ def _mended(command: str, words: list[str], problems: Collection[Problem]) -> li
         if problem.key == "--global-batch" and "whole number" in problem.message:
             return [f"{word}-tokens" if word == problem.key else word for word in words]
     made = _said_here(command, words)
-    if made == words and problems:
-        is_place = {problem.where for problem in problems} <= {"models", "cluster"}
-        made = _swapped(words) if is_place else words
-    elif made == words:
+    if made == words:
         made = _completed(command, words)
+        places = {problem.where for problem in problems} <= {"models", "cluster"}
+        # Of a name that is none, no other may be told instead.
+        is_same = places and sorted(made) == sorted(words)
+        if problems and not is_same and "PLAN-OR-MODEL" not in {each.key for each in problems}:
+            made = words
     if command == "plan" and "--out" in made and "--emit" not in made:
         usual = "accelerate" if "--train" in made else "megatron"
         is_named = "--framework" in made[:-1]
@@ -85,9 +88,10 @@ def _said_here(command: str, words: Sequence[str]) -> list[str]:
                 left.pop(0)
     if not machine:
         return made
-    places = leading(made)[:2]
-    model, machine_name = (*places, *(EXAMPLE_MODEL, EXAMPLE_ACCELERATOR)[len(places) :])
-    return [model, _cluster(machine.get("name") or machine_name, machine), *made[len(places) :]]
+    places = leading(made)
+    model, cluster, *items = _placed(command, places)
+    cluster = _cluster(machine.get("name") or cluster, machine)
+    return [model, cluster, *items, *made[len(places) :]]
 
 
 def _cluster(name: str, machine: Mapping[str, str]) -> str:
@@ -106,29 +110,35 @@ def _cluster(name: str, machine: Mapping[str, str]) -> str:
     return f"{gpus if node.whole else max(1, gpus // size)}x{name}"
 
 
-def _swapped(words: list[str]) -> list[str]:
-    """The words with model and cluster the other way round where only that can be meant."""
+def _placed(command: str, places: list[str]) -> list[str]:
+    """The words before the options: model and cluster, and an item to explain.
+
+    In whatever order they are; of a cluster in several words one, examples where none is given.
+    """
     from planner.catalog.models import meant_name
 
-    places = leading(words)
-    if len(places) < 2 or not meant_name(places[1]) or not _is_cluster(places[0]):
-        return words
-    return [places[1], places[0], *words[2:]]
+    model = next((word for word in places if meant_name(word) or lexists(word)), EXAMPLE_MODEL)
+    rest = [word for word in places if word != model]
+    clusters = (text for text in (" ".join(rest), *rest) if _is_cluster(text))
+    cluster = next(clusters, EXAMPLE_CLUSTER)
+    items = [word for word in rest if word not in cluster and command == "explain"]
+    return [model, cluster, *items]
 
 
 def _completed(command: str, words: list[str]) -> list[str]:
-    """The words with what the command needs besides, and a cluster of several words as one."""
-    places = leading(words)
-    if len(places) > 2 and _is_cluster(" ".join(places[1:])):
-        return [places[0], " ".join(places[1:]), *words[len(places) :]]
-    behind, needed = words[len(places) :], QUESTIONS[command]
+    """The words with what the command needs besides; a layout's as ``--fix`` takes them."""
+    places, needed = leading(words), QUESTIONS[command]
+    behind = words[len(places) :]
     is_file = len(places) == 1 and lexists(places[0])
+    fixed = [word for word in places if re.fullmatch(r"[a-z_]+=\S+", word)]
     # What is wrong with whole questions is an option that is none; files need options.
     if (len(places) < 2 or command in ("emit", "export")) and not {*needed[:1]} & set(behind):
         behind += needed
-    if not words or (len(places) == 1 and not is_file):
-        places = [*places, *(EXAMPLE_MODEL, EXAMPLE_CLUSTER)[len(places) :]]
-    return [*places, *behind]
+    if words and not is_file:
+        places = _placed(command, [word for word in places if word not in fixed])
+    for word in fixed:
+        behind += ["--fix", word]
+    return [*(places or EXAMPLES), *behind]
 
 
 def _is_cluster(text: str) -> bool:

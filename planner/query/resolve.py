@@ -31,6 +31,7 @@ from planner.query.objectives import AMOUNTS, FASTEST, OBJECTIVES, WORDS, Aim, J
 from planner.query.query import Query
 from planner.query.software import (
     format_meant,
+    meant,
     mtp_layers_in,
     note_idle_modules,
     read_frameworks,
@@ -262,7 +263,7 @@ def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> A
 
 
 def _objective(option: str, word: str, problems: Problems) -> str | None:
-    name = word.strip().lower()
+    name = meant(option, word, tuple(WORDS), problems)
     if name not in WORDS:
         problems.add(option, unknown("objective", word.strip(), WORDS))
     return WORDS.get(name)

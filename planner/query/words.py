@@ -26,6 +26,11 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "adamw-8bit": "adam-8bit",
         "adamw-bnb-8bit": "adam-8bit",
     },
+    "--objective": {
+        **dict.fromkeys(("throughput", "speed", "fastest"), "time"),
+        **dict.fromkeys(("price", "usd"), "cost"),
+        "memory": "headroom",
+    },
 }
 # Another word for a format of files.
 OTHER_FORMATS: Mapping[str, str] = {
@@ -60,7 +65,9 @@ SAME_OPTIONS: Mapping[str, str] = {
     "--megatron": "--framework megatron",
     "--zero": "--zero-stage",
     **{f"--zero{dash}{stage}": f"--zero-stage {stage}" for stage in range(4) for dash in ("", "-")},
-    **dict.fromkeys(("--mbs", "--micro-batch-size"), "--micro-batch"),
+    **dict.fromkeys(
+        ("--mbs", "--micro-batch-size", "--per-device-train-batch-size"), "--micro-batch"
+    ),
     **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size"), "--global-batch"),
     **dict.fromkeys(
         (
@@ -80,6 +87,7 @@ SAME_OPTIONS: Mapping[str, str] = {
     },
     **{f"--{name}": f"--precision {name}" for name in ("bf16", "fp16", "fp8", "fp4")},
     "--dtype": "--precision",
+    "--json": "--format json",
     "--gradient-checkpointing": "--recompute full",
 }
 # Options of other programs that say of what and how much the cluster is.
@@ -105,6 +113,11 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
         "steps follow from the batch: --global-batch is micro-batch x steps x data-parallel ranks",
     ),
     "--published": "published runs are compared by python -m tools.validate in a checkout",
+    **dict.fromkeys(("--days", "--hours"), "time for the whole job is --deadline, as 30d or 12h"),
+    **dict.fromkeys(
+        ("--use-flash-attn", "--flash-attn", "--attn-implementation"),
+        "attention is fused already where software has it; --set attention=flash2 says which",
+    ),
 }
 # Commands of a model and a cluster, and what each needs besides.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -119,6 +132,12 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
 }
 # Words before the cluster of other commands: what is reduced and its size; none.
 CLUSTER_BEHIND = {"collective": 2, "calibrate": 0}
+# Other words for commands and options of the program, and for what ``show`` shows.
+OTHER_COMMANDS = {"-V": "--version", "--help-all": "--help", "list": "show", "ls": "show"}
+SHOWN = {
+    **dict.fromkeys(("accelerators", "gpu", "gpus", "nodes", "clusters"), "hardware"),
+    **{name: f"{name}s" for name in ("model", "recipe", "framework")},
+}
 # Former commands, and the words that answer instead, those behind the command between them.
 FORMER = {
     "largest": (("plan",), ("--maximize", "seq-len")),
@@ -137,9 +156,12 @@ def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
 
     ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``repair``
     ``check --fix``, ``sweep FILE`` ``sweep run FILE``, ``help COMMAND`` its help; ``--model M
-    --cluster C`` become arguments.
+    --cluster C`` become arguments, and options may have underscores.
     """
-    first, rest = words[:1], words[1:]
+    words = [re.sub("^--[a-z_]+", lambda name: name[0].replace("_", "-"), word) for word in words]
+    first, rest = [OTHER_COMMANDS.get(word, word) for word in words[:1]], words[1:]
+    if first == ["show"]:
+        rest = [*(SHOWN.get(word, word) for word in rest[:1]), *rest[1:]]
     if first == ["help"]:
         return [*rest[:1], "--help"]
     if first == ["repair"]:
@@ -150,8 +172,10 @@ def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
     if first == ["memory"]:
         is_help = {"-h", "--help", "--help-all"} & set(rest)
         first, rest = ["explain"], rest if is_help else [*rest, "memory"]
-    elif _is_question(words, commands):
+    elif _is_question([*first, *rest], commands):
         first, rest = ["plan"], words
+    if first == ["plan"]:
+        rest = ["--save" if word == "-o" else word for word in rest]
     if first and first[0] in (*QUESTIONS, *CLUSTER_BEHIND):
         model, rest = _taken("--model", rest) if first[0] in QUESTIONS else ([], rest)
         cluster, rest = _taken("--cluster", rest)
