@@ -16,6 +16,7 @@ from planner.formats.format import (
     ParsedConfig,
     SourceText,
 )
+from planner.formats.settings import first_of, which
 from planner.limits import one_line
 from planner.query.from_file import (
     AUTO,
@@ -176,15 +177,13 @@ def _linted(
         num_gpus = world.num_gpus if is_first else 0
         if {*reading.findings}.issuperset(kept):
             break
-    if reading.unpriced:
-        rule, message = "job.unpriced", f"{reading.unpriced}; memory and time are not checked"
-    else:
-        known = {"--model": model, "--cluster": cluster}
-        missing = [name for name, each in known.items() if each is None]
-        rule = "job.unknown"
+    missing = which({"--model": model is None, "--cluster": cluster is None})
+    rule, message = "job.unpriced", f"{reading.unpriced}; memory and time are not checked"
+    if not reading.unpriced:
+        rule, names = "job.unknown", [*missing]
         message = (
             "keys, types and contradictions are checked; memory, network and time are not: "
-            f"{' and '.join(missing)} {'say' if missing[1:] else 'says'} for what job"
+            f"{' and '.join(names)} {'say' if names[1:] else 'says'} for what job"
         )
     return num_gpus or 0, (
         *_as_likely(kept, reading),
@@ -211,15 +210,18 @@ def _check_beside(source: SourceText, request: Request) -> FileResult | None:
     if found is None or request.framework not in (AUTO, found[0].name):
         return None
     kind, (slots, findings) = found
-    num_gpus = sum(slots.values())
-    _, cluster = named(request)
-    wrong = ""
-    if request.num_gpus not in (None, num_gpus):
-        wrong = f"the job has {request.num_gpus} GPUs; given {num_gpus}"
-    elif cluster and num_gpus > cluster.num_accelerators:
-        wrong = f"the cluster has {cluster.num_accelerators} GPUs; given {num_gpus}"
-    if wrong:
-        findings += (Finding(rule="job.gpus", severity="error", message=wrong, path=source.path),)
+    num_gpus, (_, cluster) = sum(slots.values()), named(request)
+    most = cluster.num_accelerators if cluster else num_gpus
+    wrong = {
+        f"the job has {request.num_gpus} GPUs; given {num_gpus}": (
+            request.num_gpus not in (None, num_gpus)
+        ),
+        f"the cluster has {most} GPUs; given {num_gpus}": num_gpus > most,
+    }
+    findings += tuple(
+        Finding(rule="job.gpus", severity="error", message=message, path=source.path)
+        for message in first_of(wrong)
+    )
     return FileResult(
         path=source.path,
         format=f"{kind.name} hostfile",
@@ -274,10 +276,9 @@ def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
             continue
         # Decisions that are neutral come at the end.
         neutral = (0, 1, "none", "1f1b")
-        last_first = tuple(reversed(one.needs))
+        last_first = reversed(one.needs)
         needs = sorted(last_first, key=lambda name: getattr(layout.strategy, name) in neutral)
-        text = " ".join(one.text.split())
-        severity = SEVERITIES[0]
+        text, severity = " ".join(one.text.split()), SEVERITIES[0]
         if one.offered_by == "framework" and not is_plan:
             severity = "warning"
             text = f"Plans do not model it: {text}. Memory, network and time are not checked."

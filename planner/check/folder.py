@@ -25,12 +25,10 @@ def check_folder(path: str, request: Request) -> list[FileResult]:
     """
     sources, request = _completed(path, request)
     results = [check_file(source.path, request) for source in sources]
-    known = [each for each in results if each.is_recognised]
-    if known:
-        return known
     message = "no file of the folder is of a known format"
     nothing = Finding(rule=UNREADABLE, severity="error", message=message, path=path)
-    return [FileResult(path=path, findings=(nothing,), is_recognised=False)]
+    none_known = FileResult(path=path, findings=(nothing,), is_recognised=False)
+    return [each for each in results if each.is_recognised] or [none_known]
 
 
 def configuration_in(path: str, request: Request) -> tuple[str, Request]:

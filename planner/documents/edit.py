@@ -81,9 +81,7 @@ class Editor(ABC):
         (first, _), (_, last) = mapping.pairs[0], mapping.pairs[-1]
         indent = self.indent_of(first.start)
         comma = self.comma_behind(last)
-        end, sign = last.end, ","
-        if comma >= 0:
-            end, sign = comma + 1, ""
+        end, sign = (comma + 1, "") if comma >= 0 else (last.end, ",")
         if indent is None:
             return [(end, end, f"{sign} {key}{self.written(value)}")]
         rest = _REST_OF_LINE.match(self.text, end)
@@ -144,13 +142,9 @@ class Editor(ABC):
         is_fewer = len(after.tree.duplicates) < len(self.tree.duplicates)
         is_done = (value is REMOVED and is_fewer) or after._has(path, value)
         if not is_done or self._others(path) != after._others(path):
-            key = ".".join(map(str, path))
             given = "be taken out" if value is REMOVED else f"be set to {value!r}"
-            raise InputError.single(
-                self.where,
-                key,
-                f"cannot {given} in place: anchors, tags or merge keys stand in the way",
-            )
+            message = f"cannot {given} in place: anchors, tags or merge keys stand in the way"
+            raise InputError.single(self.where, ".".join(map(str, path)), message)
 
     def _others(self, path: Path) -> dict[Path, str]:
         """All values but those in a path and those that hold it."""
@@ -221,13 +215,8 @@ class YamlEditor(Editor):
 
     def written(self, value: object, indent: str | None = None) -> str:  # noqa: ARG002 - JSON's
         """A value on one line."""
-        dumped: str = yaml.safe_dump(
-            [value],
-            default_flow_style=True,
-            width=10**9,
-            sort_keys=False,
-        )
-        return dumped.strip()[1:-1]
+        dumped = yaml.safe_dump([value], default_flow_style=True, width=10**9, sort_keys=False)
+        return str(dumped).strip()[1:-1]
 
     def opened(self, pair: Pair | None, above: Path, path: Path, value: object) -> Splice:
         """A mapping in the place of null, or behind a text without values."""
@@ -244,10 +233,9 @@ class YamlEditor(Editor):
         key, item = pair
         start, end, new = item.start, _end(item), self.written(value)
         if item.kind == "scalar":
-            new = f" {new}" if start == end else new
-            new += self.newline if item.is_block else ""
-        elif item.is_block:
-            start, new = self.text.index(":", key.end) + 1, f" {new}"
+            return start, end, " " * (start == end) + new + self.newline * item.is_block
+        if item.is_block:
+            return self.text.index(":", key.end) + 1, end, f" {new}"
         return start, end, new
 
     def added(self, mapping: Node, path: Path, value: object) -> list[Splice]:
@@ -282,8 +270,7 @@ class YamlEditor(Editor):
         lines = [f"{' ' * (column + 2 * i)}{self.written(name)}:" for i, name in enumerate(path)]
         block = f"{self.newline.join(lines)} {self.written(value)}"
         is_start = position == 0 or self.text[position - 1] == "\n"
-        new = f"{block}{self.newline}" if is_start else f"{self.newline}{block}"
-        return position, position, new
+        return position, position, block + self.newline if is_start else self.newline + block
 
 
 def _end(node: Node) -> int:

@@ -83,11 +83,7 @@ class _Composer:
     num_nodes: int = 0
 
     def refuse(self, event: Event, message: str) -> InputError:
-        return InputError.single(
-            self.where,
-            f"line {event.start_mark.line + 1}",
-            message,
-        )
+        return InputError.single(self.where, f"line {event.start_mark.line + 1}", message)
 
     def document(self) -> Node | None:
         """The root; None of a text without a node."""
@@ -183,9 +179,9 @@ def compose(where: str, text: str) -> Node | None:
         line = min(mark.line, len(breaks)) + 1 if mark else 1
         problem = " ".join(filter(None, (error.context, error.problem)))
         # how libyaml says that it stops before all brackets are open
-        if "maximum nesting depth" in problem:
-            raise InputError.single(where, f"line {line}", TOO_DEEP) from None
-        raise InputError.single(where, f"line {line}", f"not YAML: {problem}") from None
+        is_deep = "maximum nesting depth" in problem
+        message = TOO_DEEP if is_deep else f"not YAML: {problem}"
+        raise InputError.single(where, f"line {line}", message) from None
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
         raise InputError.single(where, f"line {line}", f"not YAML: {error.reason}") from None
@@ -222,12 +218,8 @@ class _Parser:
 
     def fail(self, message: str) -> NoReturn:
         rest = self.text[self.at : self.at + 12]
-        given = repr(rest) if rest else "the end"
-        raise InputError.single(
-            self.where,
-            f"line {self.node().line}",
-            f"not JSON: {message}; given {given}",
-        )
+        message = f"not JSON: {message}; given {repr(rest) if rest else 'the end'}"
+        raise InputError.single(self.where, f"line {self.node().line}", message)
 
     def skip(self) -> None:
         """Pass over white space and comments."""
@@ -252,15 +244,26 @@ class _Parser:
         if self.takes("{"):
             node.kind, node.pairs = "mapping", tuple(self.members(depth))
         elif self.takes("["):
-            node.kind, node.items = "sequence", tuple(self.array_items(depth))
+            items = (self.value(depth + 1) for _ in self.until("]"))
+            node.kind, node.items = "sequence", tuple(items)
         else:
             node.value = self.scalar()
         node.end = self.at
         return node
 
-    def members(self, depth: int) -> Iterator[tuple[Node, Node]]:
+    def until(self, closing: str) -> Iterator[None]:
+        """Stop at each of what commas separate; one may stand before the closing bracket."""
         self.skip()
-        while not self.takes("}"):
+        while not self.takes(closing):
+            yield
+            self.skip()
+            if self.takes(","):
+                self.skip()
+            elif not self.text.startswith(closing, self.at):
+                self.fail(f'"," or "{closing}" must follow')
+
+    def members(self, depth: int) -> Iterator[tuple[Node, Node]]:
+        for _ in self.until("}"):
             key = self.node()
             if not self.text.startswith('"', self.at):
                 self.fail('a key in double quotes or "}" must follow')
@@ -271,22 +274,6 @@ class _Parser:
                 self.fail(f'":" must follow the key {key.text!r}')
             self.skip()
             yield key, self.value(depth + 1)
-            self.comma("}")
-
-    def array_items(self, depth: int) -> Iterator[Node]:
-        self.skip()
-        while not self.takes("]"):
-            item = self.value(depth + 1)
-            self.comma("]")
-            yield item
-
-    def comma(self, closing: str) -> None:
-        """Pass over a comma, which may be missing before the closing bracket."""
-        self.skip()
-        if self.takes(","):
-            self.skip()
-        elif not self.text.startswith(closing, self.at):
-            self.fail(f'"," or "{closing}" must follow')
 
     def string(self) -> str:
         try:

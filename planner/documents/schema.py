@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import resources
 from itertools import takewhile
+from operator import getitem
 from typing import Any, TypeAlias
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -39,8 +40,7 @@ class Wrong:
 def load_schema(package: str) -> Schema:
     """The schema of a package's configuration files, from its schema.json."""
     text = resources.files(package).joinpath("schema.json").read_text(encoding="utf-8")
-    found: Schema = json.loads(text)
-    return found
+    return dict(json.loads(text))
 
 
 def wrongs(schema: Schema, value: object) -> list[Wrong]:
@@ -51,9 +51,8 @@ def wrongs(schema: Schema, value: object) -> list[Wrong]:
     # what is said first of a value that is wrong in several ways
     errors.sort(key=lambda error: error.validator not in ("type", "enum"))
     found: dict[Path, Wrong] = {}
-    for error in errors:
-        for wrong in _of(error, value):
-            found.setdefault(wrong.path, wrong)
+    for wrong in (each for error in errors for each in _of(error, value)):
+        found.setdefault(wrong.path, wrong)
     return list(found.values())
 
 
@@ -77,11 +76,9 @@ def _of(error: Any, value: Any) -> Iterator[Wrong]:  # noqa: ANN401
         )
         return
     place = " in every place" if len(names) < len(whole) else ""
-    for name in names:
-        value = value[name]
     yield Wrong(
         path=names,
-        value=value,
+        value=reduce(getitem, names, value),
         schema=error.schema,
         allowed=f"{_allowed(error.validator, error.validator_value)}{place}",
     )

@@ -87,14 +87,10 @@ class _Walk:
             members = {name: each.value for name, each in inner.items()}
             return Entry(value=members, line=line, inner=inner)
         if target.kind == "sequence":
-            items: dict[str | int, Entry] = {}
-            for at, item in enumerate(target.items):
-                items[at] = self.visit(item, (*path, at), item.line)
-            return Entry(
-                value=[each.value for each in items.values()],
-                line=line,
-                inner=items,
-            )
+            items: dict[str | int, Entry] = {
+                at: self.visit(item, (*path, at), item.line) for at, item in enumerate(target.items)
+            }
+            return Entry(value=[each.value for each in items.values()], line=line, inner=items)
         return Entry(value=target.value, line=line)
 
     def _mapping(self, node: Node, path: Path) -> dict[str | int, Entry]:
@@ -144,13 +140,10 @@ def parsed_json(where: str, text: str) -> Tree:
 
 def _tree(where: str, root: Node | None) -> Tree:
     walk = _Walk(where=where)
-    top = Entry(value=None, line=1)
-    if root:
-        top = walk.visit(root, (), root.line)
-    entries = dict(_entries(top, ()))
+    top = walk.visit(root, (), root.line) if root else Entry(value=None, line=1)
     return Tree(
         value=top.value,
-        entries=entries,
+        entries=dict(_entries(top, ())),
         duplicates=tuple(walk.duplicates),
         root=root,
     )
@@ -179,12 +172,8 @@ def load_yaml(path: str | FilePath) -> dict[str, Any]:
     found = parsed_yaml(where, read_text(path))
     for key, _ in found.root.resolved.pairs if found.root else ():
         if not isinstance(key.resolved.value, str):
-            given = repr(key.resolved.value)
-            raise InputError.single(
-                where,
-                given,
-                "keys must be words, quote it if it is one",
-            )
+            message = "keys must be words, quote it if it is one"
+            raise InputError.single(where, repr(key.resolved.value), message)
     return _mapping(where, found, "a mapping")
 
 
@@ -209,8 +198,7 @@ def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:
             )
             for each in found.duplicates
         )
-    mapping: dict[str, Any] = found.value
-    return mapping
+    return found.value
 
 
 @cache

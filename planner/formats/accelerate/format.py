@@ -46,7 +46,7 @@ from planner.formats.decision import (
     says,
 )
 from planner.formats.deepspeed.keys import DEVICES
-from planner.formats.deepspeed.keys import schema as of_deepspeed
+from planner.formats.deepspeed.keys import schema as deepspeed_schema
 from planner.formats.format import (
     ALL,
     Emitted,
@@ -196,11 +196,16 @@ def _wrong(path: str, settings: Settings) -> Iterator[Finding]:
             found[section] = {} if isinstance(value, dict) else value
         elif isinstance(found[section], dict):
             found[section][name] = value
+    properties = deepspeed_schema()["properties"]
+    of_deepspeed = {*properties, *properties["zero_optimization"]["properties"]}
     for wrong in wrongs(keys.schema(), found):
         place = settings[".".join(wrong.path)]
         if not wrong.allowed:
             *above, name = wrong.path
-            hint = _hint(above, name, wrong.schema["properties"])
+            known = wrong.schema["properties"]
+            hint = did_you_mean(name, known) or f"{len(known)} keys are known"
+            if above == ["deepspeed_config"] and name in of_deepspeed:
+                hint = "DeepSpeed's own keys go into the file that deepspeed_config_file names"
             told = f"{'.'.join(above)}, which Accelerate ignores" if above else "the file"
             message = f"unknown key of {told}; {hint}"
             severity: Severity = "warning" if above else "error"
@@ -216,14 +221,6 @@ def _is_read(value: object, kind: str) -> bool:
         return re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", str(value)) is not None
     read = {"boolean": as_flag, "integer": as_whole}.get(kind)
     return read is not None and read(value) is not None
-
-
-def _hint(above: Sequence[str], name: str, known: Mapping[str, object]) -> str:
-    deepspeed = of_deepspeed()["properties"]
-    zero = deepspeed["zero_optimization"]["properties"]
-    if above == ["deepspeed_config"] and (name in deepspeed or name in zero):
-        return "DeepSpeed's own keys go into the file that deepspeed_config_file names"
-    return did_you_mean(name, known) or f"{len(known)} keys are known"
 
 
 def comment_of(context: Context, strategy: Strategy, section: Section) -> str:
@@ -321,10 +318,10 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     lines = lines_of(section.table, context, strategy)
     table: Table = (*section.table, others((*SECTIONS, FSDP1), lines))
     if section is own and keys.TYPE in settings:
-        lines, table = [each for each in lines if not each.is_default], section.table
-        if context.job.precision == "bf16" and "precision" not in reading.decisions:
-            # where a file does not say it, the script's weights do
-            table = [row for row in table if row.names != ("precision",)]
+        # Where a file does not say bf16, the script's weights do.
+        is_said = context.job.precision != "bf16" or "precision" in reading.decisions
+        lines = [each for each in lines if not each.is_default]
+        table = [row for row in section.table if is_said or row.names != ("precision",)]
     if section is FSDP1 and keys.STRATEGY not in settings:
         # FSDP1 also takes its strategy under the name of FSDP2's flag
         names = {keys.RESHARD: keys.STRATEGY}

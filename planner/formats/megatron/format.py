@@ -297,8 +297,7 @@ def _report_unknown(reader: WordsReader, entries: Sequence[Entry], script: str) 
         forks = {elsewhere[name][0] for name in there} - {RELEASE}
         adding = [each for each in ADDING if each in forks]
         fork = min(adding or forks, default=f"another release of Megatron-LM than {VERSION}")
-        new = {name: elsewhere[name][1] for name in there}
-        instead = [f"{name} is {option} today" for name, option in new.items() if option]
+        instead = [f"{name} is {elsewhere[name][1]} today" for name in there if elsewhere[name][1]]
         hint = f" ({listed(instead)})" if instead else ""
         message = f"is for {fork}: {shown}{hint}; not judged by the rules of {VERSION}"
         if adding:

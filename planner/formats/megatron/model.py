@@ -241,7 +241,12 @@ def _mixture(settings: Settings, num_layers: int, ffn_size: int) -> MoeSpec | No
     num_experts = number(settings, "--num-experts")
     if not num_experts or num_experts < 2:
         return None
-    leading, step = _frequency(settings, num_layers)
+    # Leading dense layers and the step of mixtures: of ``2``, or of ``([0]*3+[1]*58)``.
+    pattern = word(settings, "--moe-layer-freq")
+    leading, step = 0, max(1, int(pattern[:4])) if pattern.isdigit() else 1
+    layers = pattern_layers(pattern)
+    if 1 in layers[:num_layers]:
+        leading = layers.index(1)
     return MoeSpec(
         num_experts=num_experts,
         top_k=number(settings, "--moe-router-topk") or 2,
@@ -253,16 +258,6 @@ def _mixture(settings: Settings, num_layers: int, ffn_size: int) -> MoeSpec | No
         latent_size=number(settings, "--moe-latent-size") or 0,
         expert_bias=not flag(settings, "--disable-bias-linear"),
     )
-
-
-def _frequency(settings: Settings, num_layers: int) -> tuple[int, int]:
-    """Leading dense layers and the step of mixtures: of ``2``, or of ``([0]*3+[1]*58)``."""
-    pattern = word(settings, "--moe-layer-freq")
-    if pattern.isdigit():
-        return 0, max(1, int(pattern[:4]))
-    layers = pattern_layers(pattern)
-    leading = layers.index(1) if 1 in layers else 0
-    return (leading, 1) if leading < num_layers else (0, 1)
 
 
 def _names(context: Context, strategy: Strategy | None = None) -> Names:

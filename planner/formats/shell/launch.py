@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from planner.errors import ExpressError, InputError, did_you_mean
 from planner.formats.format import Finding, Located, Severity, SourceText, listed
-from planner.formats.settings import Settings, finding_at
+from planner.formats.settings import Settings, finding_at, given
 from planner.formats.shell.script import read_script, read_words
 from planner.formats.shell.word import (
     NNODES,
@@ -64,8 +64,7 @@ def processes(settings: Settings) -> Located | None:
     """
 
     def first(*names: str) -> Located | None:
-        found = (settings[name] for name in names if name in settings)
-        return next((each for each in found if each.value), None)
+        return next((settings[name] for name in names if given(settings, name)), None)
 
     is_slurm = NPROC_PER_NODE not in settings
     per_node = first(NPROC_PER_NODE, "--gpus-per-node", "--gres", "--ntasks-per-node")

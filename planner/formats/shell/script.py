@@ -59,8 +59,11 @@ class Script(Expander):
     @property
     def environment(self) -> dict[str, Word]:
         """Exported variables that hold one text."""
-        held = {name: self.values.get(name) for name in self.exported}
-        return {name: value[0] for name, value in held.items() if value and len(value) == 1}
+        return {
+            name: value[0]
+            for name in self.exported
+            if (value := self.values.get(name)) and len(value) == 1
+        }
 
     def kept(self) -> list[Command]:
         """Commands that variables hold: a script may hand them on in ways not understood."""
@@ -145,15 +148,14 @@ class Script(Expander):
 
     def _branches_of_case(self, node: "Node") -> Iterator[Arm]:
         value = self.joined(node.children_by_field_name("value"))
-        for item in node.children:
-            if item.type == "case_item":
-                written = item.children_by_field_name("value")
-                patterns = [self.joined([each]) for each in written]
-                is_known = not (value.unknown or any(each.unknown for each in patterns))
-                texts = [each.text for each in patterns]
-                met = "*" in texts or any(fnmatchcase(value.text, each) for each in texts)
-                rest = [each for each in item.children if each not in written]
-                yield met if is_known or "*" in texts else None, rest
+        for item in (each for each in node.children if each.type == "case_item"):
+            written = item.children_by_field_name("value")
+            patterns = [self.joined([each]) for each in written]
+            is_known = not (value.unknown or any(each.unknown for each in patterns))
+            texts = [each.text for each in patterns]
+            met = "*" in texts or any(fnmatchcase(value.text, each) for each in texts)
+            rest = [each for each in item.children if each not in written]
+            yield met if is_known or "*" in texts else None, rest
 
     def _choose(self, arms: Iterable[Arm]) -> None:
         """Run the branches that may run; variables then hold what all of them agree on.
@@ -243,11 +245,7 @@ class Script(Expander):
         words = tuple(word for each in pieces for word in self.words(each))
         if words:
             _, end = self.span(pieces[-1])
-            self._start(
-                words,
-                own,
-                None if self.num_shells or self.in_function else end,
-            )
+            self._start(words, own, None if self.num_shells or self.in_function else end)
         heredocs = [each for each in node.children if each.type == "heredoc_redirect"]
         for here in heredocs:
             self._heredoc(node, here)
@@ -337,10 +335,7 @@ class Script(Expander):
 
 def _agreed(name: str, found: list[Value | None]) -> Value | None:
     """Return the value common to all branches; where branches differ it is not known."""
-    by_text: dict[str, Value | None] = {}
-    for value in found:
-        text = " ".join(word.text for word in value or ())
-        by_text[text.strip()] = value
+    by_text = {" ".join(word.text for word in value or ()).strip(): value for value in found}
     given = [value for text, value in by_text.items() if text]
     if len(given) < 2:
         return given[0] if given else found[-1]

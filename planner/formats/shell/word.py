@@ -66,14 +66,12 @@ class Word:
     @property
     def start(self) -> int:
         """Position in the file where the word begins."""
-        starts = [char.place[0] for char in self.chars]
-        return self.site[0] if self.site else min(starts, default=0)
+        return self.site[0] if self.site else min((each.place[0] for each in self.chars), default=0)
 
     @property
     def end(self) -> int:
         """Behind it in the file."""
-        ends = [char.place[1] for char in self.chars]
-        return self.site[1] if self.site else max(ends, default=0)
+        return self.site[1] if self.site else max((each.place[1] for each in self.chars), default=0)
 
     def cut(self, start: int, end: int) -> "Word":
         """Some of its characters."""

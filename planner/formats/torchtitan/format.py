@@ -15,6 +15,14 @@ from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, So
 from planner.formats.settings import decided, which
 from planner.formats.shell.edit import edited
 from planner.formats.torchtitan import keys, read
+from planner.formats.torchtitan.keys import (
+    GLOBAL_BATCH,
+    LOCAL_BATCH,
+    NAME,
+    OWN_MODULE,
+    POLICY,
+    SELECTORS,
+)
 from planner.formats.torchtitan.mapping import (
     DECIDING,
     REFUSALS,
@@ -109,7 +117,7 @@ def _named(context: Context) -> keys.Config | None:
 
 def emit(context: Context, strategy: Strategy) -> Emitted:
     """Return a plan as words; raises ExpressError with every reason where it is impossible."""
-    refuse(keys.NAME, [*reasons(TABLE, context, strategy), *unlike_configs(context)])
+    refuse(NAME, [*reasons(TABLE, context, strategy), *unlike_configs(context)])
     config, variables, left_open = _named(context), dict[str, str](), dict[str, str]()
     if config is not None and context.job.seq_len <= config.max_seq_len:
         module = next(name for name, own in keys.modules().items() if config.name in own)
@@ -117,10 +125,10 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         positions = f"rotary positions of {config.rotary}, norms with an epsilon"
         left_open[f"{positions} of {config.norm_eps:g}, as the config has them"] = "--config"
     else:
-        module = keys.OWN_MODULE
+        module = OWN_MODULE
         variables = dict(_asked(context.model).values())
         variables["LEARNING_RATE"] = "highest learning rate"
-        left_open["learning rate"] = f"LEARNING_RATE, which {keys.OWN_MODULE}.py reads"
+        left_open["learning rate"] = f"LEARNING_RATE, which {OWN_MODULE}.py reads"
         name, written = written_config(context)
         where = "written for this plan, found in the working folder"
     head = {
@@ -172,7 +180,7 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     """The file with the decisions that change; raises ExpressError, InputError."""
     if read.is_old(source.text):
         return _written_into_old(source, context, strategy)
-    refuse(keys.NAME, reasons(TABLE, context, strategy))
+    refuse(NAME, reasons(TABLE, context, strategy))
     read.refuse_processes(source, strategy.num_gpus)
     settings = keys.filled(read.read(source).settings)
     (_, entries), _ = read.entries_in(source)
@@ -180,22 +188,22 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     others = [
         KeyValue(key=key, value=each.value, is_assumed=True)
         for key, each in settings.items()
-        if key not in DECIDING or key in keys.SELECTORS
+        if key not in DECIDING or key in SELECTORS
     ]
     found = changes(TABLE, settings, [*lines.values(), *others])
-    if keys.POLICY in found:
+    if POLICY in found:
         every = {name for names in keys.policies().values() for name in names}
-        found |= dict.fromkeys(every - {*keys.policies()[found[keys.POLICY]]}, REMOVED)
+        found |= dict.fromkeys(every - {*keys.policies()[found[POLICY]]}, REMOVED)
     misplaced = {each.name for each in read.misplaced(entries)}
     found |= {key: line.value for key, line in lines.items() if key in misplaced}
     there = {each.name for each in entries}
     wanted = {
         key: () if found[key] is REMOVED else keys.words_of(key, found[key])
-        for key in sorted(found, key=lambda key: key == keys.POLICY)
+        for key in sorted(found, key=lambda key: key == POLICY)
         if found[key] is not REMOVED or key in there
     }
     deciding = DECIDING | read.SCRIPT_VARIABLES.keys() | {read.PROCESSES}
-    return edited(source, read.entries_in, wanted, strategy.num_gpus, deciding, last=keys.POLICY)
+    return edited(source, read.entries_in, wanted, strategy.num_gpus, deciding, last=POLICY)
 
 
 def _written_into_old(source: SourceText, context: Context, strategy: Strategy) -> str:
@@ -210,7 +218,7 @@ def _written_into_old(source: SourceText, context: Context, strategy: Strategy) 
     rows = tuple(row for row in TABLE if differ.intersection(row.names))
     wanted = changes(rows, keys.filled(reading.settings), lines_of(rows, context, strategy))
     lines = source.text.splitlines(keepends=True)
-    local = decided(reading.settings, keys.LOCAL_BATCH, 0)
+    local = decided(reading.settings, LOCAL_BATCH, 0)
     for key, value in wanted.items():
         at = reading.line_of(key) - 1
         if at >= 0 and value is REMOVED:
@@ -218,7 +226,7 @@ def _written_into_old(source: SourceText, context: Context, strategy: Strategy) 
         elif at >= 0:
             old = r"""(=\s*)("[^"]*"|'[^']*'|[^\s#]+)"""
             lines[at] = re.sub(old, rf"\g<1>{json.dumps(value)}", lines[at], count=1)
-        elif key == keys.GLOBAL_BATCH and local.key.endswith("local_batch_size"):
+        elif key == GLOBAL_BATCH and local.key.endswith("local_batch_size"):
             # Both came with the same release; those before accumulate no gradients.
             lines[local.line - 1] += f"global_batch_size = {value}\n"
         elif value is not REMOVED:
@@ -227,7 +235,7 @@ def _written_into_old(source: SourceText, context: Context, strategy: Strategy) 
 
 
 FORMAT = Format(
-    name=keys.NAME,
+    name=NAME,
     title="torchtitan 0.3 command-line words",
     framework="torchtitan",
     emit=emit,

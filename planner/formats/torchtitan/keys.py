@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.documents.schema import Schema, load_schema, wrongs
 from planner.formats.format import Located
-from planner.formats.settings import ConfigView, Settings, Whole, whole, word
+from planner.formats.settings import ConfigView, Settings, Whole, word
 from planner.schedules.closed_form import chunk_layers
 from planner.spec.strategy import V_SHAPED, Strategy
 
@@ -122,11 +122,6 @@ def filled(settings: Settings) -> Settings:
     """Settings with the config's defaults beneath, which have no line."""
     defaults = config_of(settings).defaults.items()
     return {key: Located(value=value, key=f"--{key}") for key, value in defaults} | {**settings}
-
-
-def degree(settings: Settings, name: str) -> int:
-    """A degree by the name in Strategy."""
-    return whole(settings, DEGREES[name], 0)
 
 
 def value_of(entry: Schema, texts: list[str], *, is_negated: bool) -> Any:  # noqa: ANN401

@@ -19,8 +19,7 @@ from planner.formats.decision import (
     stated,
 )
 from planner.formats.format import ALL, DECISIONS, Located
-from planner.formats.settings import Settings, decided, flag, given, whole, word
-from planner.formats.torchtitan import keys as option
+from planner.formats.settings import Settings, decided, flag, whole, word
 from planner.formats.torchtitan.keys import (
     ASYNC_TP,
     CUDA_GRAPHS,
@@ -30,7 +29,6 @@ from planner.formats.torchtitan.keys import (
     LAST_LESS,
     LAYERS,
     LOCAL_BATCH,
-    MAX_PARTS,
     MICRO_BATCH,
     OFFLOAD,
     PARTS,
@@ -46,7 +44,10 @@ from planner.formats.torchtitan.keys import (
     SPMD_BACKEND,
     TorchtitanView,
     config_of,
+    default_counts,
     filled,
+    layers_in,
+    parts_of,
 )
 from planner.spec.strategy import V_SHAPED, Strategy
 
@@ -72,12 +73,11 @@ def _degree(name: str, why: str, cannot: Cannot = nothing, *more: str) -> KeyMap
 
 def _of_batch(settings: Settings) -> Decided:
     """A global batch below 1 is the local one of every rank."""
-    local = whole(settings, LOCAL_BATCH, 0)
-    total = whole(settings, GLOBAL_BATCH, 0)
-    shards = max(0, whole(settings, SHARD, 0))
-    dp = shards * option.degree(settings, "dp_replicate")
-    key = MICRO_BATCH if option.degree(settings, "pp") > 1 else LOCAL_BATCH
-    micro = whole(settings, key, 0)
+    file = TorchtitanView(settings=settings)
+    local, total = file.whole(LOCAL_BATCH, 0), file.whole(GLOBAL_BATCH, 0)
+    dp = max(0, file.whole(SHARD, 0)) * file.dp_replicate
+    key = MICRO_BATCH if file.pp > 1 else LOCAL_BATCH
+    micro = file.whole(key, 0)
     if micro < 1 or local < 1:
         return
     yield "micro_batch", key, micro
@@ -86,8 +86,7 @@ def _of_batch(settings: Settings) -> Decided:
     if batch > 0 and step > 0 and batch % step == 0:
         yield "num_micro_batches", at, batch // step
     if total > 0 or dp > 0:
-        batch = total if total > 0 else local * dp
-        yield "global_batch", GLOBAL_BATCH, batch
+        yield "global_batch", GLOBAL_BATCH, total if total > 0 else local * dp
 
 
 def _of_shards(settings: Settings) -> Decided:
@@ -99,10 +98,8 @@ def _of_shards(settings: Settings) -> Decided:
 
 
 def _stage(settings: Settings) -> int:
-    policy = word(settings, RESHARD)
-    if policy == "default":
-        return 2 if option.degree(settings, "pp") > 1 else 3
-    return 2 if policy == "never" else 3
+    policy, pp = word(settings, RESHARD), TorchtitanView(settings=settings).pp
+    return 2 if policy == "never" or (policy == "default" and pp > 1) else 3
 
 
 def _of_precision(settings: Settings) -> Decided:
@@ -112,7 +109,7 @@ def _of_precision(settings: Settings) -> Decided:
         yield "precision", key, precision
 
 
-def policy_of(strategy: Strategy) -> str:
+def _policy(_: Context, strategy: Strategy) -> str:
     """The one policy of all layers; empty where layers differ."""
     for name, counts in POLICIES.items():
         if getattr(strategy, counts) == strategy.layers_per_stage:
@@ -141,26 +138,20 @@ def unlike_modules(context: Context, modules: tuple[str, ...] | None = None) -> 
 
 def _of_pipeline(settings: Settings) -> Decided:
     """Yield the decisions of settings on schedule, chunks and layers."""
-    pp = option.degree(settings, "pp")
-    num_layers = config_of(settings).model.get("num_layers", 0)
+    file = TorchtitanView(settings=settings)
+    pp, num_layers = file.pp, file.decided("model.num_layers")
     if pp == 1 and num_layers:
         yield "layers_per_stage", "config", (num_layers,)
-    schedule = option.schedule_named(word(settings, SCHEDULE))
-    if pp < 2 or schedule in ("", "other"):
+    if pp < 2 or file.schedule in ("", "other"):
         return
-    ours = "1f1b" if schedule == "interleaved" else schedule
+    ours = "1f1b" if file.schedule == "interleaved" else file.schedule
     yield "schedule", SCHEDULE, ours
     # Layers of every model part, and the key that says so.
-    parts = given(settings, PARTS)
-    per_part = given(settings, LAYERS)
-    counts = [len(option.layers_in(part)) for part in parts or ()]
-    key = PARTS
-    if parts is None and num_layers and pp <= MAX_PARTS and (per_part or 1) > 0:
-        first = whole(settings, FIRST_LESS, 0)
-        last = whole(settings, LAST_LESS, 0)
-        count = option.num_parts(num_layers, pp, schedule, per_part, first, last)
-        counts = option.default_counts(num_layers, count, first, last) or []
-        key = LAYERS
+    listed, key = file[PARTS], PARTS
+    counts = [len(layers_in(part)) for part in listed or ()]
+    if listed is None and num_layers:
+        ends = file.whole(FIRST_LESS, 0), file.whole(LAST_LESS, 0)
+        counts, key = default_counts(num_layers, file.parts, *ends) or [], LAYERS
     if not counts or len(counts) % pp:
         return
     if len(counts) > pp:
@@ -222,7 +213,7 @@ TABLE: Table = (
             "etp",
             DEGREES["ep"],
             lambda found: (
-                1 if min(option.degree(found, each) for each in ("ep", "tp")) > 1 else None
+                1 if min(whole(found, DEGREES[each], 0) for each in ("ep", "tp")) > 1 else None
             ),
         ),
     ),
@@ -245,7 +236,9 @@ TABLE: Table = (
         SEQUENCE_PARALLEL,
         "sequence_parallel if tp > 1 else None",
         "norms split over tensor parallelism",
-        follows=lambda found: flag(found, SEQUENCE_PARALLEL) and option.degree(found, "tp") > 1,
+        follows=lambda found: (
+            flag(found, SEQUENCE_PARALLEL) and TorchtitanView(settings=found).tp > 1
+        ),
     ),
     of_key(
         "zero_stage",
@@ -313,7 +306,7 @@ TABLE: Table = (
                         "sequences per micro-batch",
                     ),
                     PARTS: (
-                        lambda _, s: option.parts_of(s) if s.pp > 1 else None,
+                        lambda _, s: parts_of(s) if s.pp > 1 else None,
                         "layers per stage: {layers_per_stage}",
                     ),
                 }
@@ -370,7 +363,7 @@ TABLE: Table = (
     KeyMapping(
         names=tuple(POLICIES.values()),
         keys=(POLICY,),
-        to=says({POLICY: (lambda _, s: policy_of(s), "activations of every layer: {recompute}")}),
+        to=says({POLICY: (_policy, "activations of every layer: {recompute}")}),
         of=_of_policy,
         cannot=several(
             REFUSALS["policy"],

@@ -144,11 +144,12 @@ def read(source: SourceText) -> ParsedConfig:
     if is_old(source.text):
         return read_old(source)
     (found, entries), _ = entries_in(source)
-    refuse_old(
-        source.path,
-        found.words,
-        found.environment if _is_wrapped(found) else {},
-    )
+    own = found.environment if _is_wrapped(found) else {}
+    names_old = any(re.match(r"--job\.config[-_]file(=|$)", word.text) for word in found.words)
+    if names_old or "CONFIG_FILE" in own:
+        number = launch.number_of(own[PROCESSES].text) if PROCESSES in own else None
+        of_job = f", with --gpus {number} for {PROCESSES}" if number else ""
+        raise InputError.single(source.path, "file", f"{OLD}; check the TOML file itself{of_job}")
     reader = WordsReader(format=NAME, source=source, keeps_open=False)
     known = [each for each in entries if _is_known(reader, each)]
     reader.take(known, _value)
@@ -288,19 +289,6 @@ def is_old(text: str) -> bool:
     return names >= {"model", "training"} and bool(
         names & {"job", "parallelism", "activation_checkpoint"}
     )
-
-
-def refuse_old(path: str, words: Sequence[Word], environment: Mapping[str, Word]) -> None:
-    """Raise InputError where words, or a variable of torchtitan's script, name such a file."""
-    names_one = any(re.match(r"--job\.config[-_]file(=|$)", word.text) for word in words)
-    if names_one or "CONFIG_FILE" in environment:
-        number = launch.number_of(environment["NGPU"].text) if "NGPU" in environment else None
-        of_job = f", with --gpus {number} for NGPU" if number else ""
-        raise InputError.single(
-            path,
-            "file",
-            f"{OLD}; check the TOML file itself{of_job}",
-        )
 
 
 def read_old(source: SourceText) -> ParsedConfig:

@@ -63,7 +63,6 @@ CARRIED = (
     keys.OFFLOAD,
     keys.DEEPSPEED,
 )
-_ENGINES = (keys.DEEPSPEED, keys.FSDP)
 # Rules of TrainingArguments of which programs take care themselves.
 _LEFT = (
     "mesh_is_no_mapping",
@@ -202,7 +201,7 @@ def _beside(
     for each in before.named:
         if each.format == "accelerate":
             # What the launcher's file decides is not the arguments'.
-            for key in [key for key in found if key.startswith(_ENGINES)]:
+            for key in [key for key in found if key.startswith(keys.ENGINES)]:
                 del found[key]
             texts |= _into_accelerate(each, context, strategy)
     return texts

@@ -23,7 +23,8 @@ LIGER = "use_liger_kernel"
 CHECKPOINTING, OLD_CHECKPOINTING = "activation_checkpointing", "gradient_checkpointing"
 SYNC_EACH_BATCH = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
 MESH = "parallelism_config"
-FSDP, FSDP_CONFIG, DEEPSPEED = "fsdp", "fsdp_config", "deepspeed"
+ENGINES = FSDP, DEEPSPEED = "fsdp", "deepspeed"
+FSDP_CONFIG = "fsdp_config"
 FSDP1_OPTIONS = ("hybrid_shard", "hybrid_shard_zero2", "no_shard")
 FSDP2_OPTIONS = ("full_shard", "shard_grad_op", "offload", "auto_wrap")
 VERSION, RESHARD = "fsdp_config.version", "fsdp_config.reshard_after_forward"

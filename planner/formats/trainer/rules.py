@@ -13,7 +13,18 @@ from planner.formats.settings import (
     one_of,
 )
 from planner.formats.trainer import keys
-from planner.formats.trainer.keys import FrontEnd
+from planner.formats.trainer.keys import (
+    BATCH,
+    DEEPSPEED,
+    FSDP,
+    FSDP1_OPTIONS,
+    FSDP2_OPTIONS,
+    ON_PROCESSOR,
+    OPTIM,
+    STEPS,
+    VERSION,
+    FrontEnd,
+)
 from planner.spec.cluster import PROCESSOR
 
 ARGUMENTS = "transformers/training_args.py"
@@ -30,41 +41,38 @@ def stated_rules(tool: FrontEnd) -> Rules[ConfigView]:
     return made
 
 
-@rule(ARGUMENTS, key=keys.OPTIM)
+@rule(ARGUMENTS, key=OPTIM)
 def optim_known(file: ConfigView) -> Refused:
     """The optimizer is one transformers has."""
-    given, known = file.word(keys.OPTIM, "adamw_torch_fused"), keys.optimizers()
+    given, known = file.word(OPTIM, "adamw_torch_fused"), keys.optimizers()
     return {f"given {given!r}; {did_you_mean(given, known) or one_of(known)}": given not in known}
 
 
-@rule(ARGUMENTS, key=keys.FSDP)
+@rule(ARGUMENTS, key=FSDP)
 def fsdp_options_known(file: ConfigView) -> Refused:
     """The old form of fsdp holds words transformers knows."""
-    known = (*keys.FSDP2_OPTIONS, *keys.FSDP1_OPTIONS)
+    known = (*FSDP2_OPTIONS, *FSDP1_OPTIONS)
     return {
         f"given {each!r}; true, with the rest in fsdp_config": each not in known
         for each in keys.options(file.settings)
     }
 
 
-@rule(ARGUMENTS, key=keys.FSDP)
+@rule(ARGUMENTS, key=FSDP)
 def fsdp2_shards_fully(file: ConfigView) -> Refused:
     """Hybrid strategies by name are FSDP1's."""
-    if file.whole(keys.VERSION, 2) != 2:
+    if file.whole(VERSION, 2) != 2:
         return {}
     instead = "true, and a mesh for replicas of the sharding group"
     return first_of(
-        {
-            f"given {each}; {instead}": each in keys.FSDP1_OPTIONS
-            for each in keys.options(file.settings)
-        }
+        {f"given {each}; {instead}": each in FSDP1_OPTIONS for each in keys.options(file.settings)}
     )
 
 
 @rule("accelerate/utils/dataclasses.py DeepSpeedPlugin", key="deepspeed")
 def deepspeed_has_zero(file: ConfigView) -> Refused:
     """DeepSpeed's part says how states are split."""
-    given = file[keys.DEEPSPEED]
+    given = file[DEEPSPEED]
     is_other = isinstance(given, dict) and given and "zero_optimization" not in given
     return {"lacks zero_optimization; a mapping with stage 0 to 3": is_other}
 
@@ -72,13 +80,13 @@ def deepspeed_has_zero(file: ConfigView) -> Refused:
 @rule("transformers/integrations/deepspeed.py trainer_config_finalize")
 def deepspeed_agrees(file: ConfigView) -> Violations:
     """Numbers that stand in both places are the same, or auto."""
-    micro = file.whole(keys.BATCH, 8)
-    steps = file.whole(keys.STEPS, 1)
+    micro = file.whole(BATCH, 8)
+    steps = file.whole(STEPS, 1)
     rate = as_number(file["learning_rate"])
     clipping = file["max_grad_norm"]
     numbers: dict[str, tuple[str, float | None]] = {
-        "train_micro_batch_size_per_gpu": (keys.BATCH, micro),
-        "gradient_accumulation_steps": (keys.STEPS, steps),
+        "train_micro_batch_size_per_gpu": (BATCH, micro),
+        "gradient_accumulation_steps": (STEPS, steps),
         "train_batch_size": ("their product over all GPUs", micro * steps * file.num_gpus),
         "gradient_clipping": ("max_grad_norm", 1.0 if clipping is None else as_number(clipping)),
         "optimizer.params.lr": ("learning_rate", rate),
@@ -98,7 +106,7 @@ def deepspeed_agrees(file: ConfigView) -> Violations:
 
 def _disagrees(file: ConfigView, inner: str, own: str) -> tuple[str, str]:
     """A key of DeepSpeed's part, in this file or in the one that it names, and what is wrong."""
-    full, named = f"{keys.DEEPSPEED}.{inner}", file[keys.DEEPSPEED]
+    full, named = f"{DEEPSPEED}.{inner}", file[DEEPSPEED]
     given = f"{named} has {inner}" if isinstance(named, str) else "given"
     return full, f'{given} {file[full]}, {own}; "auto"'
 
@@ -108,16 +116,16 @@ rule.unenforced(
     name="wrapped_class_is_the_models",
     holds="FSDP wraps layers by the name of their class.",
     key=WRAPPED,
-    when=lambda file: of_another_model(file, WRAPPED) if file[keys.FSDP] else {},
+    when=lambda file: of_another_model(file, WRAPPED) if file[FSDP] else {},
 )
 rule.unenforced(
     f"{ARGUMENTS} _setup_devices",
     name="processors_are_asked_for",
     holds="Accelerators that are processors each train alone unless use_cpu is set.",
-    key=keys.ON_PROCESSOR,
+    key=ON_PROCESSOR,
     when=lambda file: {
         "given false, the accelerators are processors; true": (
-            file.world.vendor == PROCESSOR and not file.flag(keys.ON_PROCESSOR)
+            file.world.vendor == PROCESSOR and not file.flag(ON_PROCESSOR)
         )
     },
 )
@@ -137,4 +145,4 @@ def one_loss(file: ConfigView) -> Refused:
 
 
 for rules in (rule, trl):  # The other programs set them by themselves
-    add_leaf_modules(rules, f"{keys.DEEPSPEED}.")
+    add_leaf_modules(rules, f"{DEEPSPEED}.")

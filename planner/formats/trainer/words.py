@@ -13,9 +13,18 @@ from planner.formats.format import Finding, Located, ParsedConfig, Severity, Sou
 from planner.formats.settings import as_flag, as_whole, finding_at, flag, given
 from planner.formats.trainer import keys
 from planner.formats.trainer.content import Content, OutsideError, source_named
-from planner.formats.trainer.keys import FrontEnd
-
-_ENGINES = (keys.DEEPSPEED, keys.FSDP)
+from planner.formats.trainer.keys import (
+    BATCH,
+    BLOCKS,
+    CHECKPOINTING,
+    DEEPSPEED,
+    ENGINES,
+    FSDP,
+    FSDP_CONFIG,
+    STEPS,
+    WHOLE,
+    FrontEnd,
+)
 
 
 @dataclass(kw_only=True)
@@ -74,22 +83,22 @@ def translated(source: SourceText, content: Content, tool: FrontEnd) -> Translat
         made.take(place, preset)
         for name in preset:
             engine = name.partition(".")[0].removesuffix("_config")
-            if engine in _ENGINES:
+            if engine in ENGINES:
                 made.take(place, {engine: True})
     _take_fsdp(made)
     # Defaults of the program, where the file says nothing of the key.
     settings = made.settings
-    instead = {"bf16": "fp16", keys.CHECKPOINTING: keys.BLOCKS}
+    instead = {"bf16": "fp16", CHECKPOINTING: BLOCKS}
     for key, usual in tool.usual.items():
         if given(settings, key) is None and not flag(settings, instead.get(key, "")):
             settings[key] = Located(value=usual, key=key)
     # What a DeepSpeed file decides stands at the key that names it.
-    named = settings.get(keys.DEEPSPEED)
+    named = settings.get(DEEPSPEED)
     if named and (engine_file := made.file_at(named)):
         reading = read_deepspeed(engine_file, fills_auto=True)
         made.named.append(reading)
         for name, each in reading.settings.items():
-            made.take(named, {f"{keys.DEEPSPEED}.{name}": each.value})
+            made.take(named, {f"{DEEPSPEED}.{name}": each.value})
     _take_accelerate(made, content)
     if tool.is_own:
         _report_arguments(made, content)
@@ -102,7 +111,7 @@ def translated(source: SourceText, content: Content, tool: FrontEnd) -> Translat
 def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
     """A key and its value in the words of TrainingArguments; empty where it is none of theirs."""
     head, _, rest = name.partition(".")
-    if head == keys.FSDP_CONFIG and rest:
+    if head == FSDP_CONFIG and rest:
         inner = (each.removeprefix("fsdp_") for each in rest.split("."))
         name = ".".join((head, *inner))
     if name in tool.inverse:
@@ -115,19 +124,19 @@ def _in_full(tool: FrontEnd, name: str, value: object) -> dict[str, object]:
 def _take_fsdp(made: Translation) -> None:
     """``fsdp`` or ``fsdp_config`` may name a file that holds both, or the second."""
     settings = made.settings
-    for key in (keys.FSDP, keys.FSDP_CONFIG):
+    for key in (FSDP, FSDP_CONFIG):
         place = settings.get(key)
         if place is None or not str(place.value).endswith(".json"):
             continue
         source = made.file_at(place)
         content = parsed_object(source.path, source.text).value if source else {}
-        inner = content.get(keys.FSDP_CONFIG, content)
+        inner = content.get(FSDP_CONFIG, content)
         for name, value in inner.items() if isinstance(inner, dict) else ():
-            made.take(place, {f"{keys.FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
-        made.take(place, {keys.FSDP: content.get(keys.FSDP, True)})
-    if made.tool.fsdp_by_config and given(settings, keys.FSDP_CONFIG):
-        settings.setdefault(keys.FSDP, settings[keys.FSDP_CONFIG])
-    for key, value in made.tool.usual_with_fsdp.items() if given(settings, keys.FSDP) else ():
+            made.take(place, {f"{FSDP_CONFIG}.{name.removeprefix('fsdp_')}": value})
+        made.take(place, {FSDP: content.get(FSDP, True)})
+    if made.tool.fsdp_by_config and given(settings, FSDP_CONFIG):
+        settings.setdefault(FSDP, settings[FSDP_CONFIG])
+    for key, value in made.tool.usual_with_fsdp.items() if given(settings, FSDP) else ():
         settings.setdefault(key, Located(value=value, key=key))
 
 
@@ -144,14 +153,14 @@ def _take_accelerate(made: Translation, content: Content) -> None:
     reading = read_accelerate(source)
     made.named.append(reading)
     engine = AccelerateView(settings=reading.settings).kind.lower()
-    if engine in _ENGINES:
+    if engine in ENGINES:
         made.settings.setdefault(engine, replace(place, value=True))
     for name in ("gradient_accumulation_steps", "gradient_clipping"):
         full = f"deepspeed_config.{name}"
-        if engine == keys.DEEPSPEED and full in reading.settings:
+        if engine == DEEPSPEED and full in reading.settings:
             # Plugin and trainer must agree: accelerate/utils/dataclasses.py DeepSpeedPlugin.
             own = replace(place, key=f"{place.value} {full}")
-            made.take(own, {f"{keys.DEEPSPEED}.{name}": given(reading.settings, full)})
+            made.take(own, {f"{DEEPSPEED}.{name}": given(reading.settings, full)})
     # Precision and batch are the trainer's.
     taken = ("zero_stage", "offload", "tp", "cp", "dp_replicate", "recompute_layers_per_stage")
     made.launched |= {
@@ -166,11 +175,11 @@ def _report_arguments(made: Translation, content: Content) -> None:
     places = content.places
     spelled = {key: place for name, place in places.items() for key in _in_full(made.tool, name, 0)}
     stated = {name: place.value for name, place in places.items() if "." not in name}
-    own = stated.get(keys.FSDP_CONFIG)
+    own = stated.get(FSDP_CONFIG)
     if isinstance(own, dict):
         inner = {name.removeprefix("fsdp_"): value for name, value in own.items()}
-        stated[keys.FSDP_CONFIG] = inner
-    for key in keys.WHOLE:
+        stated[FSDP_CONFIG] = inner
+    for key in WHOLE:
         if isinstance(value := stated.get(key), float) and value.is_integer():
             message = f"given {value!r}, which stays so; a whole number is allowed"
             made.report("bad_value", places[key], message)
@@ -246,7 +255,7 @@ def _report_values(made: Translation) -> None:
     for wrong in wrongs(keys.schema(), stated):
         place = made.settings[wrong.path[0]]
         made.report("bad_value", place, f"given {place.value!r}; {wrong.allowed}")
-    for name in (made.tool.length["key"], keys.BATCH, keys.STEPS):
+    for name in (made.tool.length["key"], BATCH, STEPS):
         size = made.settings.get(name, Located(key=name))
         is_text = size.line and isinstance(size.value, str)
         if is_text and as_whole(size.value) is None:
