@@ -117,13 +117,5 @@ def unique_rows(strategy: StrategyColumns, names: Sequence[str]) -> tuple[Index,
             below = len(known)
         key = key * base + column
         below *= base
-    if below > 4 * len(key):
-        _, first, index = np.unique(key, return_index=True, return_inverse=True)
-        return first, index
-    # Few keys: of equal ones the first row is written last.
-    place = np.full(below, -1)
-    rows = np.arange(len(key))
-    place[np.flip(key)] = np.flip(rows)
-    is_known = place >= 0
-    rank = np.cumsum(is_known) - 1
-    return place[is_known], rank[key]
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    return first, index

@@ -33,7 +33,9 @@ class Shapes:
 
     def __post_init__(self) -> None:
         # GPUs of every group, ascending.
-        self.gpus, self.group = np.unique(gpus_of(self.columns), return_inverse=True)
+        num_gpus = gpus_of(self.columns)
+        self.gpus: Array = np.array(np.flatnonzero(np.bincount(num_gpus)))
+        self.group = np.searchsorted(self.gpus, num_gpus)
         self.is_closed = np.ones(len(self.group), dtype=bool)
         # The largest limits under which each was opened.
         self.opened_s = np.full((3, len(self.group)), -np.inf)

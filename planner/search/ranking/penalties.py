@@ -235,6 +235,10 @@ def factor_of(context: Context, name: str) -> float:
 
 def _doublings(value: Array, beyond: Array | float = 1.0) -> Array:
     """``log2(value / beyond)`` where that is positive, else 0."""
+    if value.dtype.kind == "i" and np.ndim(beyond) == 0 and value.max(initial=0) < len(value):
+        # Degrees repeat: each is computed once.
+        degrees = np.arange(value.max() + 1.0)
+        return np.asarray(_doublings(degrees, beyond)[value])
     ratio = value / np.asarray(beyond, dtype=np.float64)
     return np.asarray(np.log2(np.maximum(ratio, 1.0)))
 

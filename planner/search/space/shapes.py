@@ -94,15 +94,14 @@ def shape_bounds(
     """Return a lower bound on every shape's iteration time, and what it takes of memory."""
     layers = layers or LayerTable(context=context)
     rows = len(shapes["tp"])
-    # All layers at once: the table is priced as a whole whenever it grows.
-    if rows:
-        layers.costs(as_strategies(context, shapes))
+    every = layers.costs(as_strategies(context, shapes)) if rows else None
     lower, dense, expert, kept = (np.zeros(rows) for _ in range(4))
     num_at_once = 2**17
     for start in range(0, rows, num_at_once):
         part = np.arange(start, min(start + num_at_once, rows))
         strategy = as_strategies(context, take(shapes, part))
-        costs = layers.costs(strategy)
+        assert every is not None
+        costs = every.take(part)
         dense[part], expert[part] = costs.at(costs.params), costs.at(costs.expert_params)
         # A layer keeps its input at least, nothing if that is offloaded.
         offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
