@@ -12,7 +12,13 @@ from tools.evidence import evidence_text
 from tools.pages import DATA, DOCS, ROOT, filled, table
 from tools.ratios import drifts, layout_groups, ratio_errors, ratio_errors_text, ratio_pairs
 from tools.scatter import SCATTERS, tau_of_exact_times
-from tools.time_uncertainty import coverage, regimes, runs_of, time_uncertainty_text
+from tools.time_uncertainty import (
+    coverage,
+    profile_runs_text,
+    regimes,
+    runs_of,
+    time_uncertainty_text,
+)
 from tools.uncertainty import uncertainty_text
 from tools.validation.compare import MEMORY_KINDS, Comparison, compare_all
 from tools.validation.fit import CrossValidation, cross_validate, load_constants, samples_of
@@ -38,6 +44,7 @@ from tools.validation.summary import (
 )
 
 NUM_WORST = 20
+LEAST_INSIDE = 0.75  # share of a class's runs that its range holds, with and without their source
 PAGE = DOCS / "accuracy.md"
 FRAMEWORKS = ROOT / "planner" / "frameworks"
 
@@ -102,14 +109,21 @@ def _ranges(comparisons: Sequence[Comparison]) -> str:
                 percent(each.inside),
                 percent(each.left_out),
                 percent(each.left_out_by_source),
+                percent(each.width),
             ]
         )
     titles = ["class", "runs", "sources", "from %", "to %", "range of", "inside %"]
-    titles += ["left out, inside %", "left out, mean over sources %"]
+    titles += ["left out, inside %", "left out, mean over sources %", "left out, median width %"]
+    poor = [each for each in classes if min(each.inside, each.left_out) < LEAST_INSIDE]
+    named = ", ".join(
+        f"{class_words(each.key)} ({len({run.source for run in each.runs})} sources)"
+        for each in poor
+    )
     said = (
         f"All {len(whole.runs)} runs: {percent(whole.inside)} % inside the range of their class, "
         f"{percent(whole.left_out)} % inside the one taken without their source "
-        f"({percent(whole.left_out_by_source)} % as the mean over sources)."
+        f"({percent(whole.left_out_by_source)} % as the mean over sources). "
+        f"Below {percent(LEAST_INSIDE)} % of either: {named or 'no class'}."
     )
     return f"{table(titles, rows)}\n\n{said}"
 
@@ -304,6 +318,7 @@ def data_files(rows: Sequence[Comparison], others: Sequence[Comparison] = ()) ->
     return {
         "uncertainty.yaml": uncertainty_text(rows),
         "time_uncertainty.yaml": time_uncertainty_text([*rows, *others]),
+        "profile_runs.yaml": profile_runs_text([*rows, *others]),
         "ratio_errors.yaml": ratio_errors_text(rows),
         "evidence.csv": evidence_text(rows),
     }

@@ -1,12 +1,15 @@
 """How far iteration times were off on published runs, by class of runs: the range plans state."""
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.documents.tree import load_own
+from planner.frameworks.registry import FRAMEWORKS, profile_names
 from planner.spec.items import RunClass, TimeRange, narrowest, wider_regimes
 from tools.validation.compare import Comparison
 from tools.validation.setup import to_cluster
@@ -22,7 +25,12 @@ HEADER = """\
 # Where published runs lay around the predicted iteration time, by class: 9th and 91st percentile of
 # measured over predicted, minus one, in %, the wider of both where each source weighs the same and
 # where each run does, which hold 80 % of runs of sources left out; the prediction itself always
-# inside. Written by tools/accuracy.py; do not edit.
+# inside. From least to most: as far as the median of any source, too, for software that fewer than
+# two sources ran. Written by tools/accuracy.py; do not edit.
+"""
+PROFILES_HEADER = """\
+# Published runs with a time, and their sources, of every profile with the stacks over it.
+# Written by tools/accuracy.py; do not edit.
 """
 
 
@@ -35,6 +43,8 @@ class Run:
     source: str
     ratio: float
     """Measured over predicted time; 1 where the difference of machines explains it."""
+    software: str = ""
+    """Framework and profile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +62,12 @@ class Regime:
         """Where the runs are published."""
         return frozenset(run.source for run in self.runs)
 
+    @property
+    def source_ends(self) -> tuple[float, float]:
+        """The range, as far as the medians of all sources."""
+        medians = [statistics.median(run.ratio for run in own) for own in _by_source(self.runs)]
+        return min(self.low, *medians), max(self.high, *medians)
+
 
 def runs_of(rows: Iterable[Comparison]) -> list[Run]:
     """Scored runs with a time of their own."""
@@ -61,6 +77,7 @@ def runs_of(rows: Iterable[Comparison]) -> list[Run]:
             accelerator=to_cluster(row.record.hardware).accelerator.name,
             source=row.record.source.title,
             ratio=row.unexplained_ratio,
+            software=f"{row.record.software.framework}/{row.record.software.profile}",
         )
         for row in rows
         if row.in_headline and row.run_class and row.unexplained_ratio is not None
@@ -111,9 +128,8 @@ def ranges(found: Mapping[RunClass, Regime]) -> dict[RunClass, TimeRange]:
     }
 
 
-def _inside(runs: Iterable[Run], known: Mapping[RunClass, TimeRange]) -> dict[Run, bool]:
-    spans = {run: narrowest(known, run.key).on(run.accelerator) for run in runs}
-    return {run: span.low <= run.ratio <= span.high for run, span in spans.items()}
+def _spans(runs: Iterable[Run], known: Mapping[RunClass, TimeRange]) -> dict[Run, TimeRange]:
+    return {run: narrowest(known, run.key).on(run.accelerator) for run in runs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +143,12 @@ class Covered:
     """In ranges taken from all other sources."""
     left_out_by_source: float
     """The same, as the mean over sources."""
+    width: float
+    """Median of what lies between the ends of those."""
 
 
-def _share(runs: Sequence[Run], holds: Mapping[Run, bool]) -> float:
-    return float(np.mean([holds[run] for run in runs]))
+def _share(runs: Sequence[Run], spans: Mapping[Run, TimeRange]) -> float:
+    return float(np.mean([spans[run].low <= run.ratio <= spans[run].high for run in runs]))
 
 
 def _by_source(runs: Sequence[Run]) -> list[list[Run]]:
@@ -142,11 +160,11 @@ def _by_source(runs: Sequence[Run]) -> list[list[Run]]:
 
 def coverage(runs: Sequence[Run]) -> list[Covered]:
     """All runs, then those of each class, against ranges of all sources and of the others."""
-    inside = _inside(runs, ranges(regimes(runs)))
-    left_out: dict[Run, bool] = {}
+    inside = _spans(runs, ranges(regimes(runs)))
+    left_out: dict[Run, TimeRange] = {}
     for own in _by_source(runs):
         others = [run for run in runs if run.source != own[0].source]
-        left_out |= _inside(own, ranges(regimes(others)))
+        left_out |= _spans(own, ranges(regimes(others)))
     keys = [ALL, *sorted({run.key for run in runs})]
     members = {key: [run for run in runs if key in (ALL, run.key)] for key in keys}
     return [
@@ -156,6 +174,7 @@ def coverage(runs: Sequence[Run]) -> list[Covered]:
             inside=_share(own, inside),
             left_out=_share(own, left_out),
             left_out_by_source=float(np.mean([_share(each, left_out) for each in _by_source(own)])),
+            width=statistics.median(left_out[run].high - left_out[run].low for run in own),
         )
         for key, own in members.items()
     ]
@@ -164,10 +183,12 @@ def coverage(runs: Sequence[Run]) -> list[Covered]:
 def _line(key: RunClass, regime: Regime) -> str:
     named = zip(("kind", "reach"), key, strict=True)
     names = "".join(f"{name}: {value}, " for name, value in named if value)
-    low = math.floor(1000.0 * (regime.low - 1.0)) / 10.0
-    high = math.ceil(1000.0 * (regime.high - 1.0)) / 10.0
+    lows, highs = zip((regime.low, regime.high), regime.source_ends, strict=True)
+    low, least = (math.floor(1000.0 * (end - 1.0)) / 10.0 for end in lows)
+    high, most = (math.ceil(1000.0 * (end - 1.0)) / 10.0 for end in highs)
     counts = f"runs: {len(regime.runs)}, sources: {len(regime.sources)}"
-    ends = f"low_percent: {low:.1f}, high_percent: {high:.1f}"
+    ends = f"low_percent: {low:.1f}, high_percent: {high:.1f}, "
+    ends += f"least_percent: {least:.1f}, most_percent: {most:.1f}"
     return f"- {{{names}{counts}, {ends}, accelerators: [{', '.join(regime.accelerators)}]}}\n"
 
 
@@ -175,3 +196,22 @@ def time_uncertainty_text(rows: Iterable[Comparison]) -> str:
     """Return planner/frameworks/time_uncertainty.yaml."""
     found = regimes(runs_of(rows))
     return HEADER + "".join(_line(key, regime) for key, regime in found.items())
+
+
+def profile_runs_text(rows: Iterable[Comparison]) -> str:
+    """Return planner/frameworks/profile_runs.yaml."""
+    over = {
+        f"{line['framework']}/{line['as']}": f"{line['framework']}/{line['profile']}"
+        for line in load_own("planner.frameworks", "stacks.yaml")
+        if "as" in line
+    }
+    found: dict[str, list[str]] = defaultdict(list)
+    for run in runs_of(rows):
+        name: str | None = run.software
+        while name:
+            found[name].append(run.source)
+            name = over.get(name)
+    names = (f"{name}/{profile}" for name in FRAMEWORKS for profile in profile_names(name))
+    counts = ((name, len(found[name]), len(set(found[name]))) for name in names)
+    lines = (f"{name}: {{runs: {runs}, sources: {known}}}\n" for name, runs, known in counts)
+    return PROFILES_HEADER + "".join(lines)

@@ -321,6 +321,9 @@ class ProfileRow(Row):
     title: str
     versions: str
     """Releases and years of the software."""
+    runs: int
+    sources: int
+    """Of the published runs with it that have a time."""
     differs_from_current: tuple[str, ...]
 
 

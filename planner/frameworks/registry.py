@@ -25,6 +25,7 @@ from planner.spec.traits import (
     StateTraits,
     SupportTraits,
 )
+from planner.units import plural
 
 FRAMEWORKS = ("megatron", "deepspeed", "torchtitan", "accelerate")
 CURRENT = "current"
@@ -100,6 +101,8 @@ class Profile:
     profile: str
     title: str
     versions: str  # releases and years of the software
+    runs: int  # published ones with a time
+    sources: int  # of those
 
 
 def profile_title(framework: str, profile: str) -> Profile:
@@ -110,6 +113,7 @@ def profile_title(framework: str, profile: str) -> Profile:
         profile=profile,
         title=own["title"],
         versions=own["versions"],
+        **_own("profile_runs.yaml")[f"{framework}/{profile}"],
     )
 
 
@@ -206,17 +210,24 @@ def trait_figures(
 
 
 @cache
-def time_ranges() -> dict[RunClass, TimeRange]:
-    """Return the ranges of time errors on published runs, by class, from time_uncertainty.yaml."""
-    regimes: list[dict[str, Any]] = load_own(__package__, "time_uncertainty.yaml")
-    found = {}
-    for regime in regimes:
+def time_ranges(framework: str, profile: str) -> dict[RunClass, TimeRange]:
+    """Return the ranges of time errors on published runs, by class, from time_uncertainty.yaml.
+
+    As wide as all sources differ where fewer than two have the profile.
+    """
+    own, found = profile_title(framework, profile), {}
+    low, high, words = "low_percent", "high_percent", ""
+    if own.sources < 2:
+        low, high = "least_percent", "most_percent"
+        known = f"{plural(own.runs, 'run')} of {plural(own.sources, 'source')}"
+        words = f", as wide as all sources differ: {known} with this profile"
+    for regime in load_own(__package__, "time_uncertainty.yaml"):
         key = regime.get("kind", ""), regime.get("reach", "")
         runs = f"{regime['runs']} published runs of {regime['sources']} sources"
         found[key] = TimeRange(
-            low=1.0 + regime["low_percent"] / 100.0,
-            high=1.0 + regime["high_percent"] / 100.0,
-            regime=f"{runs}: {class_words(key)}",
+            low=1.0 + regime[low] / 100.0,
+            high=1.0 + regime[high] / 100.0,
+            regime=f"{runs}: {class_words(key)}{words}",
             accelerators=tuple(regime["accelerators"]),
         )
     return found
@@ -382,7 +393,7 @@ def load_traits(
         name=framework,
         profile=profile,
         memory_uncertainty_fraction=_own("uncertainty.yaml")[framework]["memory_percent"] / 100.0,
-        time_ranges=time_ranges(),
+        time_ranges=time_ranges(framework, profile),
         optimizer=load_optimizer(ADAM, framework, sections["states"].optimizer_state_fraction),
         settings=settings,
         **sections,

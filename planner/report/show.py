@@ -262,7 +262,7 @@ def print_framework(found: answers.Framework, console: Console, most: int | None
     from planner.answers.software import shown_value
 
     title = f"{found.framework}, profile {found.profile}: {found.title}"
-    changes = "; ".join(found.differs_from_current)
+    changes, runs = "; ".join(found.differs_from_current), plural(found.runs, "published run")
     traits: list[Part] = []
     for trait in found.traits:
         value, before = shown_value(trait.value), shown_value(trait.current)
@@ -273,7 +273,7 @@ def print_framework(found: answers.Framework, console: Console, most: int | None
         console,
         most,
         Text(title, "bold"),
-        found.versions,
+        f"{found.versions}; {runs} of {plural(found.sources, 'source')}",
         f"assumes {', '.join(found.software.values())}",
         f"differs from current in {changes}" if changes else "",
         f"recompute modules: {modules} (selected: {chosen})",

@@ -4,18 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.cost.estimate import Ends, Estimate, accuracy_regime, estimate
+from planner.cost.kernels import peak_flops_per_s
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage_model import price
 from planner.errors import InputError
 from planner.spec.items import RunClass
-from planner.units import GB, GIB, MIB
+from planner.units import GIB
 from tools.validation.mapping import to_run
-from tools.validation.records import Memory, Record
+from tools.validation.records import MEMORY_UNITS, Memory, Record
 from tools.validation.setup import CannotEstimateError
 
 MEMORY_KINDS = ("allocated", "reserved", "nvidia_smi")
-_UNITS = {"GiB": 1.0, "GB": GB / GIB, "MiB": MIB / GIB}
-"""GiB in one of a record's units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +86,7 @@ def _relative(predicted: float | None, measured: float | None) -> float | None:
 
 
 def _gib(memory: Memory, value: float | None) -> float | None:
-    return None if value is None else value * _UNITS[memory.unit]
+    return None if value is None else value * MEMORY_UNITS[memory.unit]
 
 
 def measured_figures(record: Record) -> Figures:
@@ -145,6 +144,11 @@ def compare(record: Record) -> Comparison:
     except (CannotEstimateError, InputError) as reason:
         return Comparison(record=record, measured=measured, skipped=str(reason))
     result = estimate(run.context, run.strategy)
+    peak = peak_flops_per_s(run.context.cluster.accelerator, record.precision)
+    least_s = result.model_flops / run.strategy.num_gpus / peak
+    if record.iter_time_s and record.iter_time_s < least_s:
+        text = f"given {record.iter_time_s:g}, allowed from {least_s:.4g} at the peak of all GPUs"
+        return Comparison(record=record, measured=measured, skipped=f"iter_time_s: {text}")
     at_peak = result if longest is run else estimate(longest.context, longest.strategy)
     ledgers = stage_ledgers(price(longest.context, longest.strategy))
     predicted = predicted_figures(result, at_peak, ledgers, record)

@@ -1,5 +1,6 @@
 """A published run as the planner's inputs: model, job, cluster, traits and strategy."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from planner.spec.strategy import (
 from planner.spec.traits import SupportTraits
 from tools.validation.records import Model, Parallel, Record
 from tools.validation.setup import CannotEstimateError, to_cluster, to_setup, with_adapters
+from tools.validation.sound import contradictions, impossible
 
 OFFLOADS = ("none", "optimizer:host", "optimizer+parameters:host")
 """Of a record's words, those that a strategy has."""
@@ -185,6 +187,11 @@ def _check_runnable(record: Record) -> None:
         raise CannotEstimateError("recomputation not published")
 
 
+def _check_sound(problems: Iterable[str]) -> None:
+    if found := "; ".join(problems):
+        raise CannotEstimateError(found)
+
+
 def recomputed_layers(record: Record, layers: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Layers per stage under a policy of recomputation; every n-th in full is a step."""
     parallel = record.parallel
@@ -261,6 +268,7 @@ def to_run(record: Record) -> Run:
     that is not modelled.
     """
     _check_runnable(record)
+    _check_sound(contradictions(record))
     setup = to_setup(record)
     cluster = to_cluster(record.hardware)
     model = to_model(record.model)
@@ -272,6 +280,7 @@ def to_run(record: Record) -> Run:
         peak_flops_per_s(cluster.accelerator, record.precision)
     except ValueError as error:
         raise CannotEstimateError(str(error)) from None
+    _check_sound(impossible(record, cluster.node))
     job = JobSpec(
         global_batch=_known(record.parallel.global_batch, "global batch"),
         seq_len=model.max_seq_len,

@@ -22,6 +22,7 @@ from planner.errors import InputError, Problem
 from planner.limits import MAX_BATCH, MAX_EXPERTS, MAX_GPUS, MAX_LOG_BYTES
 from planner.spec.job import Precision
 from planner.spec.model import Experts, Layers, LayersOrNone, Tokens, Width, WidthOrNone
+from planner.units import GB, GIB, MIB
 from tools.validation.words import spelled_alike
 
 Degree = Annotated[int, Field(gt=0, le=MAX_GPUS)]
@@ -42,6 +43,10 @@ def _layout(text: str) -> str:
     except ValueError as error:
         raise ValueError(f"a pipeline layout, but has {error}") from None
     return text
+
+
+MEMORY_UNITS = {"GiB": 1.0, "GB": GB / GIB, "MiB": MIB / GIB}
+"""GiB in one of a record's units."""
 
 
 class _Part(BaseModel):

@@ -17,6 +17,7 @@ from tools.validation.setup import CannotEstimateError
 LINES = Path(__file__).parents[3] / "validation" / "published_runs.jsonl"
 GOOD: dict[str, Any] = json.loads(LINES.read_text(encoding="utf-8").splitlines()[0])
 MAPPED = yaml.safe_load(Path(__file__).with_name("mapped_runs.yaml").read_text("utf-8"))
+CONTRADICTIONS = yaml.safe_load(Path(__file__).with_name("contradictions.yaml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +33,20 @@ def test_a_run_is_what_its_source_describes(records: dict[str, Record], name: st
 def test_what_is_not_published_or_modelled_is_skipped_with_a_reason(
     records: dict[str, Record],
 ) -> None:
-    def changed(record: Record, **parallel: Any) -> Record:
-        part = record.parallel.model_copy(update=parallel)
-        return record.model_copy(update={"parallel": part})
+    def changed(record: Record, **said: Any) -> Record:
+        whole = record.model_dump(exclude_unset=True)
+        for name, value in said.items():
+            whole[name] = {**(whole[name] or {}), **value} if isinstance(value, dict) else value
+        return Record.model_validate(whole)
 
-    dense = next(record for record in records.values() if record.complete)
+    dense = records["megatron-2020-1b-a100-128"]
     lora = next(r for r in records.values() if r.task == "lora" and r.complete)
-    # tp 2 x cp 1 x dp 16 = 32 ranks.
-    wide = changed(records["moezoo-qwen3-235b-h100-256-tuned"], ep=32, etp=2)
+    wide = changed(records["moezoo-qwen3-235b-h100-256-tuned"], parallel={"ep": 32, "etp": 2})
     for record, reason in (
         (records["megatron-sc21-t1-1.7b-32"], "not published in full"),
-        (changed(dense, offload="cpu"), "this offload is not modelled: cpu"),
-        (lora.model_copy(update={"lora": None}), "adapters not published"),
+        *((changed(dense, **each["said"]), each["reason"]) for each in CONTRADICTIONS),
+        (changed(dense, parallel={"offload": "cpu"}), "this offload is not modelled: cpu"),
+        (changed(lora, lora=None), "adapters not published"),
         (wide, "ep 32 x etp 2 ranks do not divide the 32"),
     ):
         with pytest.raises(CannotEstimateError, match=reason):
@@ -53,8 +56,7 @@ def test_what_is_not_published_or_modelled_is_skipped_with_a_reason(
 def test_memory_units(records: dict[str, Record]) -> None:
     bloom = next(r for r in records.values() if r.memory and r.memory.nvidia_smi_gb)
     assert measured_figures(bloom).nvidia_smi_gib == bloom.memory.nvidia_smi_gb
-    titan = measured_figures(records["torchtitan-llama3.1-8b-32h200-fp8"])
-    assert titan.reserved_gib == 47.96
+    assert measured_figures(records["torchtitan-llama3.1-8b-32h200-fp8"]).reserved_gib == 47.96
 
 
 def written(folder: Path, *lines: Any) -> Path:
@@ -82,10 +84,8 @@ def test_a_line_that_is_no_record_is_skipped_by_name(tmp_path: Path) -> None:
 
 
 def test_a_file_without_any_record_is_refused(tmp_path: Path) -> None:
-    for path, said in (
-        (written(tmp_path, "[]"), "::record: "),
-        (tmp_path / "none.jsonl", "no such file"),
-    ):
+    said_of = {written(tmp_path, "[]"): "::record: ", tmp_path / "none.jsonl": "no such file"}
+    for path, said in said_of.items():
         with pytest.raises(InputError, match=said):
             read_runs(path)
 
