@@ -188,9 +188,7 @@ def start_of(kind: Format, source: SourceText, reading: ParsedConfig, job: Job) 
 
 def refuse(findings: Iterable[Finding]) -> None:
     """Raise InputError with the findings, if there are any."""
-    error = refusal(findings)
-    if error.problems:
-        raise error
+    InputError.check(refusal(findings).problems)
 
 
 def _without_contradictions(

@@ -138,12 +138,8 @@ def read(source: SourceText) -> ParsedConfig:
         if not mapping.is_known(each.name):
             reader.report(each, "unknown_key", *_unknown(each.name))
         elif each.name.startswith(f"{PEFT}.") and not each.word.text.startswith("+"):
-            reader.report(
-                each,
-                "unknown_key",
-                f"is in no recipe that overrides see: ++{each.name} adds it",
-                "error",
-            )
+            message = f"is in no recipe that overrides see: ++{each.name} adds it"
+            reader.report(each, "unknown_key", message)
     open_ones = [each for each in found if each.unknown and each.name in OPTIONS]
     reader.note_open(open_ones)
     parts = [part for word in arguments.launcher for part in word.text.split("=", 1)]
@@ -287,9 +283,8 @@ def read_dumped(path: str, given: Settings) -> ParsedConfig | None:
         option = mapping.option_of(key) if is_printed or key == "dataset.seq_length" else ""
         if option in dests and not (key == VIRTUAL and LAYOUT in given):
             text = str(place.value).strip("'")
-            for dtype, short in dtypes.items():
-                text = text.replace(f"torch.{dtype}", short)
-            words[dests[option]] = Located(value=text, key=key, line=place.line)
+            text = re.sub(r"torch\.(\w+)", lambda found: dtypes.get(found[1], found[0]), text)
+            words[dests[option]] = replace(place, value=text, key=key)
     settings = settings_of(words)
     groups = given.get("model.num_query_groups")
     if groups and groups.value != given[heads].value:

@@ -201,13 +201,11 @@ def read_hostfile(source: SourceText) -> Hosts:
     """Hosts in the order of the file, each with its slots, and what is wrong."""
     slots: dict[str, int] = {}
     findings: list[Finding] = []
-    for number, line in enumerate(source.text.split("\n"), start=1):
-        entry = line.strip()
+    for number, entry in enumerate(map(str.strip, source.text.split("\n")), start=1):
         if not entry or entry.startswith("#"):
             continue
-        found = re.match(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])(.*)", entry)
+        found = re.match(r"(\S+)\s+slots=([0-9]{1,9})(?![0-9])\s*(.*)", entry)
         host, count, rest = found.groups() if found else ("", "1", "")
-        rest = rest.strip()
         is_rest = bool(rest) and not rest.startswith("#")
         wrong = {
             "entry": "" if found else f"no entry; given {entry[:60]!r}, needed is `host slots=8`",
@@ -218,8 +216,8 @@ def read_hostfile(source: SourceText) -> Hosts:
         place = Located(key=host, line=number)
         for kind, message in wrong.items():
             severity: Severity = "warning" if kind == "rest" else "error"
-            name = f"deepspeed.hostfile_{kind}"
             if message:
+                name = f"deepspeed.hostfile_{kind}"
                 findings.append(finding_at(name, source.path, place, message, severity))
         if found:
             slots.setdefault(host, int(count))

@@ -63,7 +63,7 @@ from planner.formats.megatron.options import (
 )
 from planner.formats.megatron.rules import rule
 from planner.formats.megatron.states import environment, traits_of
-from planner.formats.settings import Settings, which
+from planner.formats.settings import Settings, as_whole, which
 from planner.formats.shell.edit import edited
 from planner.formats.shell.launch import (
     Entry,
@@ -384,9 +384,8 @@ def _is_on(words: Settings, name: str) -> bool:
 
 
 def _whole(place: Located) -> Located:
-    text = str(place.value)
-    is_number = text.isdecimal() and len(text) < 12
-    return replace(place, value=int(text) if is_number else text)
+    number = as_whole(place.value)
+    return place if number is None else replace(place, value=number)
 
 
 def _value(option: Option, place: Located) -> SettingValue | None:

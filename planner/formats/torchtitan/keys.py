@@ -277,9 +277,7 @@ class TorchtitanView(ConfigView):
     def shards(self) -> int:
         """Shards of data parallelism: what is given, or what the other degrees leave."""
         given = int(self[SHARD])
-        if given != -1:
-            return given
-        return self.num_gpus // max(1, self.others)
+        return given if given != -1 else self.num_gpus // max(1, self.others)
 
     @property
     def compiles_blocks(self) -> bool:

@@ -152,8 +152,7 @@ def _of_mesh(settings: Settings) -> Decided:
     sizes = {
         key.replace(own, theirs): each for key, each in settings.items() if key.startswith(own)
     }
-    for name, key, size in of_mesh(sizes):
-        yield name, key.replace(theirs, own), size
+    return ((name, key.replace(theirs, own), size) for name, key, size in of_mesh(sizes))
 
 
 def _checkpoints(key: str, *more: str) -> KeyMapping:

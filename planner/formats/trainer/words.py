@@ -52,8 +52,7 @@ class Translation:
 
     def take(self, place: Located, values: Mapping[str, object]) -> None:
         """Take what a key stands for, in place of what was said before."""
-        for name, value in values.items():
-            self.settings[name] = replace(place, value=value)
+        self.settings |= {name: replace(place, value=value) for name, value in values.items()}
 
     def file_at(self, place: Located | None) -> SourceText | None:
         """The file that a key names, if it names one; a finding where it cannot be read."""
