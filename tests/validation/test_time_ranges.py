@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from planner.frameworks.registry import load_traits
-from tools.time_uncertainty import MIN_SOURCES, coverage, runs_of, time_uncertainty_text
+from tools import time_uncertainty as ranges
 from tools.validation.compare import Comparison, compare_all
 from tools.validation.records import read_runs
 
@@ -27,9 +27,10 @@ def rows() -> list[Comparison]:
 def test_the_ranges_of_plans_are_those_of_published_runs(rows: list[Comparison]) -> None:
     written, found = (
         yaml.safe_load(text)
-        for text in (WRITTEN.read_text(encoding="utf-8"), time_uncertainty_text(rows))
+        for text in (WRITTEN.read_text(encoding="utf-8"), ranges.time_uncertainty_text(rows))
     )
     assert len(written) == len(found)
+    assert WRITTEN.with_name("profile_runs.yaml").read_text() == ranges.profile_runs_text(rows)
     for one, other in zip(written, found, strict=True):
         for name in ("accelerators", "kind", "reach"):
             assert one.pop(name, None) == other.pop(name, None)
@@ -39,16 +40,14 @@ def test_the_ranges_of_plans_are_those_of_published_runs(rows: list[Comparison])
 def test_plans_as_these_runs_have_ranges_that_hold_four_of_five(rows: list[Comparison]) -> None:
     traits = load_traits("megatron")
     inside = []
-    for run in runs_of(rows):
+    for run in ranges.runs_of(rows):
         span = traits.time_range(run.key, run.accelerator)
         inside.append(span.low <= run.ratio <= span.high)
     assert len(inside) > 900
     assert IN_RANGE[0] <= sum(inside) / len(inside) <= IN_RANGE[1]
 
 
-def test_ranges_hold_four_of_five_runs_of_a_source_they_do_not_know(
-    rows: list[Comparison],
-) -> None:
-    for each in coverage(runs_of(rows)):
-        if len({run.source for run in each.runs}) >= MIN_SOURCES:
+def test_ranges_hold_four_of_five_runs_of_a_source_left_out(rows: list[Comparison]) -> None:
+    for each in ranges.coverage(ranges.runs_of(rows)):
+        if len({run.source for run in each.runs}) >= ranges.MIN_SOURCES:
             assert each.left_out >= UNSEEN_IN_RANGE, each.key
