@@ -139,26 +139,19 @@ class _Quantity:
     def largest(self, above: int) -> tuple[int, int | None, bool]:
         """The largest value that fits, the next one, and whether the time was over before.
 
-        ``above`` is known to fit, or 0. Powers of two are tried until nothing fits, then what
-        lies between the last two by halves, STEPS_PER_DOUBLING values apart.
+        ``above`` is known to fit, or 0. Tried are STEPS_PER_DOUBLING values between powers of two,
+        by halves.
         """
-        low = above
-        high = self.least << (above // self.least).bit_length()
         most = MAX_BATCH if self.name == MICRO_BATCH else MAX_SEQ_LEN
-        try:
-            while high <= most and self.fits(high):
-                low, high = high, 2 * high
-        except SearchTimeoutError:
-            return low, None, True
-        if high > most:
-            return low, None, False
-        start = max(high // 2, self.least)
-        step = self.least * max(start // self.least // STEPS_PER_DOUBLING, 1)
-        between = [each for each in range(start, high, step) if each > low]
-        values = [low, *between, high]
-        found, beyond = smallest(0, len(values) - 1, lambda row: not self.fits(values[row]))
+        values, value = [above], self.least
+        while value <= most:
+            step = self.least * max(value // self.least // STEPS_PER_DOUBLING, 1)
+            values += [each for each in range(value, 2 * value, step) if above < each <= most]
+            value *= 2
+        found, beyond = smallest(0, len(values), lambda row: not self.fits(values[row]))
         is_cut = beyond - found > 1
-        return values[found], None if is_cut else values[beyond], is_cut
+        is_last = is_cut or beyond == len(values)
+        return values[found], None if is_last else values[beyond], is_cut
 
 
 def _largest(quantity: _Quantity, *, has_batch: bool, held: Largest | None = None) -> Largest:

@@ -15,7 +15,6 @@ from planner.layers.adapters import training_problem
 from planner.limits import MAX_BATCH
 from planner.notes import COMMAND_LINE, Note, NoteKind
 from planner.query.query import Query
-from planner.search.space.expressions import ALIASES
 from planner.spec.cluster import ClusterSpec
 from planner.spec.training import FULL, Training, target_words
 from planner.spec.traits import Setting
@@ -69,6 +68,9 @@ def _recipe(name: str) -> Recipe:
 
 
 def _of_recipe(name: str, query: Query) -> dict[str, Any]:
+    # Lists of recipes need nothing of a search.
+    from planner.search.space.expressions import ALIASES
+
     recipe = _recipe(name)
     degrees = stated_degrees(recipe)
     for item in ",".join(query.get("fix")).split(","):

@@ -100,9 +100,8 @@ class _Walk:
     def opened(self, shapes: Index) -> Found | list[int]:
         """Open shapes in order: a layout, or the rows left open."""
         unsure = list[int]()
-        size = 64  # opened at once
         limits = np.full(len(self.candidates.gpus), np.inf)
-        for part in np.split(shapes, range(size, len(shapes), size)):
+        for part in _growing(shapes, 64):
             self._check()
             first = len(self.candidates.lower_s)
             self.exploration.open(part, limits)
@@ -116,8 +115,7 @@ class _Walk:
         """The first layout that bounds come upon, else the rows of which they leave it open."""
         known = self.candidates
         unsure = list[int]()
-        size = 1024  # strategies refined before the first that fits is looked for
-        for part in np.split(rows, range(size, len(rows), size)):
+        for part in _growing(rows, 1024):
             self._check()
             self.exploration.solving.refine(part)
             found = part[np.isfinite(known.upper_s[part])]
@@ -130,16 +128,19 @@ class _Walk:
         """What was found, else solve the rows left open until one has a layout."""
         if isinstance(found, Found):
             return found
-        splits = self.candidates.splits
-        for row in found if solves else ():
-            for way in self.exploration.solving.ways(row):
-                self._check()
-                split = way.solve()
-                if split is not None and np.isfinite(split.iteration_s):
-                    splits[row] = split
-                    break
-            if row in splits:
-                return self._fit(row)
+        splits, solving = self.candidates.splits, self.exploration.solving
+        limits = np.full(len(self.candidates.gpus), np.inf)
+        for part in _growing(np.array(found, dtype=int), 16) if solves else ():
+            solving.prepare(part, limits)
+            for row in part.tolist():
+                for way in solving.ways(row):
+                    self._check()
+                    split = way.solve()
+                    if split is not None and np.isfinite(split.iteration_s):
+                        splits[row] = split
+                        break
+                if row in splits:
+                    return self._fit(row)
         return None
 
     def _check(self) -> None:
@@ -148,6 +149,12 @@ class _Walk:
 
     def _fit(self, row: int) -> Found:
         return found_of(self.candidates, Ranked(row=row, split=self.candidates.splits[row]))
+
+
+def _growing(places: Index, first: int) -> list[Index]:
+    """Parts that are looked at together, four times as many each time: where nothing is, few."""
+    ends = first * (4 ** np.arange(1, 12) - 1) // 3
+    return np.split(places, ends[ends < len(places)])
 
 
 def least_over_limit(
