@@ -28,7 +28,7 @@ def _rows(job: Job) -> dict[str, str]:
     llama3 = f" (Llama 3's: {FAILURES:.0f} in 54 days on {FAILING_GPUS:,.0f} GPUs)"
     number, failing = job.num_failures, "" if terms.node_mtbf_s else llama3
     expected = f"{number:,.0f}" if number >= 10.0 else f"{number:.2g}"
-    taken = "in the background, a stop of" if terms.is_async else "a stop of"
+    taken = "in the background, a pause of" if terms.is_async else "a pause of"
     chosen = "as given" if terms.interval_s else "Daly's best"
     iterations = plural(job.interval_iterations, "iteration")
     # A failure also costs the work since the last checkpoint, half an interval in the mean.
@@ -45,8 +45,8 @@ def _rows(job: Job) -> dict[str, str]:
         "work": f"{format_seconds(job.useful_s)} of iterations ({format_seconds(job.iteration_s)} "
         f"each, MFU {mfu_text(job.plan)}); checkpoints and failures leave "
         f"{job.goodput:.1%} of the time for them (goodput)",
-        "failures": f"{expected} expected, one every {format_seconds(job.mtbf_s)}, of nodes that "
-        f"fail every {format_days(job.node_mtbf_s)} days{failing}",
+        "failures": f"{expected} expected, one every {format_seconds(job.mtbf_s)}: a node "
+        f"fails every {format_days(job.node_mtbf_s)} days{failing}",
         "checkpoints": f"{_decimal(job.checkpoint_bytes)}, {taken} {format_seconds(job.stop_s)} "
         f"every {format_seconds(job.interval_s)} ({iterations}, {chosen})",
         "writing": f"{format_seconds(job.write_s)} at {_decimal(rate)}/s ({limit}); a failure "

@@ -91,8 +91,8 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
     others = []
     if below := [size for size in sizing.sizes if size.num_gpus < gpus]:
         next_one = below[-1]
-        why = missed_text(next_one, sizing.limits) or "not enough in a cluster of their own"
-        others.append(f"No smaller size does: {next_one.num_gpus:,} GPUs, the next, are {why}.")
+        why = missed_text(next_one, sizing.limits) or "not enough as a cluster of its own"
+        others.append(f"No smaller size does: the next, {next_one.num_gpus:,} GPUs, is {why}.")
     if size := sizing.resident:
         others.append(
             f"With nothing offloaded {size.num_gpus:,} do ({size.num_nodes:,} x "
@@ -104,7 +104,7 @@ def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:
         slow_s = plan.span_s() * made.iter_time_s_upper / made.iter_time_s
         late_s = 0.0 if deadline_s is None else max(slow_s - deadline_s, 0.0)
         late = f", {format_seconds(late_s)} late" if late_s else ""
-        others.append(f"At the slow end of that the job takes {format_seconds(slow_s)}{late}.")
+        others.append(f"At the slow end of the range the job takes {format_seconds(slow_s)}{late}.")
     is_part = plan.num_nodes == 1 and gpus < node.num_accelerators
     place = f"of a {node.name}" if is_part else f"{plan.num_nodes:,} x {node.name}"
     one, several = ("holds", "hold") if sizing.limits.is_empty else ("does", "do")

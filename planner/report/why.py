@@ -133,7 +133,7 @@ def _mostly(both: Comparison) -> str:
 def _error_words(both: Comparison) -> str:
     error, ratio = both.ratio_error, 1.0 + both.slower_by
     what = "in several ways" if error.kind == MIXED else f"in {error.kind}"
-    verdict = "the difference is larger"
+    verdict = "beyond the usual error"
     if both.within_error:
         verdict = "either may be the faster one"
     elif error.may_tie(ratio):
