@@ -12,9 +12,10 @@ from planner.answers.row import Row, row_of
 from planner.answers.rows import InputsRow, PlanRow
 from planner.answers.whatif import Case, best, fits, smallest, without_margin
 from planner.cost.context import Context
-from planner.limits import MAX_BATCH, MAX_SEQ_LEN
+from planner.limits import MAX_SEQ_LEN
 from planner.search.feasible import SearchTimeoutError
 from planner.search.search import Progress
+from planner.search.space.expressions import LARGEST
 from planner.search.space.narrow import narrowing_of
 
 MICRO_BATCH, SEQUENCE = "micro-batch", "sequence"
@@ -142,7 +143,7 @@ class _Quantity:
         ``above`` is known to fit, or 0. Tried are STEPS_PER_DOUBLING values between powers of two,
         by halves.
         """
-        most = MAX_BATCH if self.name == MICRO_BATCH else MAX_SEQ_LEN
+        most = LARGEST if self.name == MICRO_BATCH else MAX_SEQ_LEN
         values, value = [above], self.least
         while value <= most:
             step = self.least * max(value // self.least // STEPS_PER_DOUBLING, 1)
