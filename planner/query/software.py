@@ -139,7 +139,8 @@ def read_frameworks(
         name, usual = (DEFAULT_FRAMEWORK, profile) if "profile" in query.given else (name, usual)
         if usual != profile or name != DEFAULT_FRAMEWORK:
             profile = usual
-            text = f"{name} {profile}: {why} (--framework and --profile name others)"
+            other = "--profile" if name == DEFAULT_FRAMEWORK else "--framework"
+            text = f"{name} {profile}: {why} (others: {other})"
             problems.note(NoteKind.given, text, "framework")
     if not name:  # not every framework trains adapters
         name = ADAPTER_FRAMEWORK

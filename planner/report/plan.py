@@ -167,9 +167,8 @@ def _tie_line(answer: Answer) -> str:
             others = differences(first.strategy, fastest.strategy)
             layout = f"row 1 with {', '.join(f'{name} {now}' for name, (_, now) in others.items())}"
         kind = "without that" if said else "under the model"
-        why = f"Row 1 is the simplest within {TIE_FRACTION:.1%} of it (≈)"
         said.append(f"Fastest {kind}: {layout} ({leading_s / own_s - 1.0:+.1%}).")
-        said.append(f"{why}: measured runs do not tell those apart.")
+        said.append(f"Row 1 is the simplest within {TIE_FRACTION:.1%} of it (≈): a tie.")
     return " ".join(said)
 
 

@@ -93,8 +93,8 @@ def fitting_table(table: Table[R], width: int) -> RichTable:
     matters = [column for column in table.columns if column.spare <= 2]
     # Close columns and wrapped ones are harder to read: only where one that matters would leave.
     for gap, may_wrap in ((2, False), (1, False), (1, True)):
-        # Spare ones are left out in turn.
-        kept = list(table.columns)
+        # Spare ones are left out in turn, and before a text that matters is cut into words.
+        kept = list(matters if may_wrap else table.columns)
         while _total(kept, table.rows, gap, may_wrap=may_wrap) > width:
             spare = max(kept, key=lambda column: column.spare)
             if not spare.spare:
