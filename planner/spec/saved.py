@@ -76,10 +76,14 @@ class SavedTables:
         """Return the tables for activations of 32 bits: what has 16 is twice as large.
 
         In sections that start with one of ``parts``; all without. What is a widened copy beside its
-        16-bit original is counted as both.
+        16-bit original is counted as both; no linear layer casts a copy of its own.
         """
         wide = {"element_bytes": 4.0}
-        return self._changed(lambda one: wide if one.element_bytes == 2.0 else {}, parts)
+        once = wide | {"multiple": 1.0}
+        return self._changed(
+            lambda one: {} if one.element_bytes != 2.0 else once if one.is_linear_input else wide,
+            parts,
+        )
 
     def of_frozen_weights(self) -> "SavedTables":
         """Return the tables without what only gradients of weights need.

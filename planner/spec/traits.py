@@ -385,7 +385,7 @@ def traits_at_precision(traits: FrameworkTraits, precision: Precision) -> Framew
     wide: dict[str, Any] = {name: traits_at_fp32(getattr(states, name)) for name in widened}
     return replace(
         traits,
-        kernels=replace(kernels, saved=kernels.saved.in_32_bits()),
+        kernels=replace(kernels, saved=kernels.saved.in_32_bits(), widens_stream=False),
         states=replace(
             states,
             **wide,
