@@ -122,9 +122,8 @@ class _Dotted(ast.NodeTransformer):
         return ast.Name(ast.unparse(node))
 
 
-@lru_cache(maxsize=2048)
-def parsed(text: str) -> ast.expr:
-    """Return the tree of an expression; raises ValueError where it is none, or too large."""
+def own_tree(text: str) -> ast.expr:
+    """Return the tree of an expression, to be changed by who asks; ValueError where it is none."""
     if len(text) > MAX_CONDITION_CHARACTERS:
         message = f"must be at most {MAX_CONDITION_CHARACTERS} characters; given {len(text)}"
         raise ValueError(message)
@@ -145,6 +144,9 @@ def parsed(text: str) -> ast.expr:
             found: ast.expr = _Dotted().visit(tree)
             return found
     raise ValueError(f"is nested too deeply; at most {MAX_CONDITION_DEPTH} levels are allowed")
+
+
+parsed = lru_cache(maxsize=2048)(own_tree)  # the same tree for the same text: nobody changes it
 
 
 def names_in(tree: ast.expr) -> list[str]:

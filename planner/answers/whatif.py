@@ -128,7 +128,7 @@ def first_plan(
     With ``keeps_margin`` never one inside the margin of memory; else where there is no other.
     """
     found = best(case, deadline, **options).plan
-    if found is None and not keeps_margin:
+    if not found and not keeps_margin and any(each.margin_fraction for each in case.contexts):
         return best(without_margin(case), deadline).plan
     return found
 

@@ -155,8 +155,7 @@ class Exploration:
         own_weight, penalty = self.pricing.weights(strategy)
         weights = map(self.pricing.policy_weight, self.candidates.policies)
         weight = own_weight * min(weights, default=1.0)
-        unweighed_s = self.shapes.bound_s[shape] / self.shapes.weight[shape]
-        least_s = unweighed_s * weight
+        least_s = self.shapes.bound_s[shape] / self.shapes.weight[shape] * weight
         is_below = least_s < kept_below_s(self.shapes.opened_s[:, shape], weight, penalty)
         np.minimum.at(self.shapes.lower_s, shape[~is_below], least_s[~is_below])
         is_new = (least_s >= kept_below_s(before_s, weight, penalty))[is_below]

@@ -6,14 +6,13 @@ They are computed by :mod:`planner.expr`; only what is true holds.
 import ast
 import re
 from collections.abc import Collection, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.errors import did_you_mean
-from planner.expr import Language, Names, computed, faults, names_in, parsed
+from planner.expr import Language, Names, computed, faults, names_in, own_tree, parsed
 from planner.limits import MAX_CONDITION_CHARACTERS, MAX_LITERAL, brief
 from planner.search.space.rule import Clauses, Columns
 from planner.spec.strategy import (
@@ -166,7 +165,7 @@ def parse_expression(
         source = _TOKEN.sub(lambda match: match[1] or f'"{match[0]}"', source)
     if re.search(r"(?<![<>=!])=(?!=)", source):
         raise ValueError("compare with ==; a single = is for --fix")
-    tree = deepcopy(parsed(source))
+    tree = own_tree(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = ALIASES.get(node.id, node.id)

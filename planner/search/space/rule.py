@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.stage_model import HOST_USABLE_FRACTION
-from planner.expr import Functions, Names, computed, parsed
+from planner.expr import Functions, Names, computed, own_tree
 from planner.layers.parameters import count_parameters
 from planner.search.space.interleaving import chunks_fit
 from planner.spec.cluster import NodeSpec
@@ -99,7 +99,7 @@ _FUNCTIONS: Functions = {
 
 def _coded(text: str) -> ast.expr:
     """A condition, with codes of the words that a column is compared with."""
-    tree = parsed.__wrapped__(text)  # its own, to be changed
+    tree = own_tree(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             known = STRATEGY_FIELDS.get(ast.unparse(node.left))
