@@ -15,8 +15,7 @@ from planner.errors import NothingFitsError
 from planner.notes import Note
 from planner.query.objectives import FASTEST, Aim, Priced
 from planner.search.ranking.penalties import penalties_of
-from planner.search.search import Found as FoundLayout
-from planner.search.search import SearchResult
+from planner.search.search import FoundLayout, SearchResult
 from planner.search.space.narrow import Narrowing
 from planner.search.space.space import EVERYTHING
 from planner.spec.strategy import SCHEDULES

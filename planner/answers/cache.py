@@ -17,7 +17,7 @@ from planner.cost.context import Context
 from planner.documents.file import read_text, write_atomically
 from planner.errors import InputError
 from planner.search.ranking.goals import FASTEST_AT_MOST, Goal
-from planner.search.search import Found, Progress, SearchResult, search
+from planner.search.search import FoundLayout, Progress, SearchResult, search
 from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
 
@@ -97,11 +97,11 @@ def _kept(path: Path) -> SearchResult | None:
     return None
 
 
-def _layout(values: Mapping[str, Any]) -> Found:
+def _layout(values: Mapping[str, Any]) -> FoundLayout:
     """A layout with its times, of which JSON holds tuples as lists."""
     fields = values["strategy"].items()
     strategy: Any = {name: tuple(it) if isinstance(it, list) else it for name, it in fields}
-    return Found(**{**values, "strategy": Strategy(**strategy)})
+    return FoundLayout(**{**values, "strategy": Strategy(**strategy)})
 
 
 def _keep(path: Path, found: SearchResult) -> None:

@@ -12,8 +12,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.query.resolve import Case as Case
 from planner.search.feasible import SearchTimeoutError, first_feasible
-from planner.search.search import Found as FeasiblePlan
-from planner.search.search import Progress, SearchResult
+from planner.search.search import FoundLayout, Progress, SearchResult
 from planner.search.space.legality import Violation, violations
 from planner.spec.strategy import Strategy
 
@@ -138,7 +137,7 @@ def without_margin(case: Case) -> Case:
     return case.with_each(lambda context: replace(context, margin_fraction=0.0))
 
 
-def fits(case: Case, deadline: Deadline) -> FeasiblePlan | None:
+def fits(case: Case, deadline: Deadline) -> FoundLayout | None:
     """Some layout that fits; None where there is none. Raises SearchTimeoutError."""
     for context in case.contexts:
         found = first_feasible(context, case.narrowing, deadline=deadline.ends_s)

@@ -16,7 +16,7 @@ from planner.cost.stage import StageModel
 from planner.search.ranking.exploration import Exploration, explored, of_strategies
 from planner.search.ranking.pricing import Pricing
 from planner.search.ranking.rank import Ranked
-from planner.search.search import Found, found_of
+from planner.search.search import FoundLayout, found_of
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import least_memory_policy, policies_of
 from planner.search.space.shapes import shape_bounds
@@ -41,7 +41,7 @@ class SearchTimeoutError(Exception):
 
 def first_feasible(
     context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
-) -> Found | None:
+) -> FoundLayout | None:
     """Some layout that fits; None where there is none.
 
     Raises SearchTimeoutError after ``deadline``, of time.monotonic().
@@ -56,7 +56,7 @@ def first_feasible(
 
 def smallest_feasible(
     context: Context, narrowing: Narrowing = EVERYTHING, *, deadline: float | None = None
-) -> tuple[Found, bool] | None:
+) -> tuple[FoundLayout, bool] | None:
     """Some layout of those with the fewest GPUs that fit; None where none fits.
 
     And whether none is smaller: after the deadline, smaller ones that bounds leave open are not
@@ -83,12 +83,12 @@ class _Walk:
         self.exploration, self.candidates = exploration, exploration.candidates
         self.deadline = deadline
 
-    def first(self, parts: Sequence[Index]) -> tuple[Found, bool] | None:
+    def first(self, parts: Sequence[Index]) -> tuple[FoundLayout, bool] | None:
         """A layout of the first part of the shapes that has one, and whether that is sure."""
         unsure = list[int]()
         for part in parts:
             found = self.opened(part)
-            if isinstance(found, Found):
+            if isinstance(found, FoundLayout):
                 try:
                     return self.decided(unsure) or found, True
                 except SearchTimeoutError:
@@ -97,7 +97,7 @@ class _Walk:
         decided = self.decided(unsure)
         return None if decided is None else (decided, True)
 
-    def opened(self, shapes: Index) -> Found | list[int]:
+    def opened(self, shapes: Index) -> FoundLayout | list[int]:
         """Open shapes in order: a layout, or the rows left open."""
         unsure = list[int]()
         limits = np.full(len(self.candidates.gpus), np.inf)
@@ -106,12 +106,12 @@ class _Walk:
             first = len(self.candidates.lower_s)
             self.exploration.open(part, limits)
             found = self.refined(np.arange(first, len(self.candidates.lower_s)))
-            if isinstance(found, Found):
+            if isinstance(found, FoundLayout):
                 return found
             unsure += found
         return unsure
 
-    def refined(self, rows: Index) -> Found | list[int]:
+    def refined(self, rows: Index) -> FoundLayout | list[int]:
         """The first layout that bounds come upon, else the rows of which they leave it open."""
         known = self.candidates
         unsure = list[int]()
@@ -124,9 +124,9 @@ class _Walk:
             unsure += part[np.isfinite(known.lower_s[part])].tolist()
         return unsure
 
-    def decided(self, found: Found | list[int], *, solves: bool = True) -> Found | None:
+    def decided(self, found: FoundLayout | list[int], *, solves: bool = True) -> FoundLayout | None:
         """What was found, else solve the rows left open until one has a layout."""
-        if isinstance(found, Found):
+        if isinstance(found, FoundLayout):
             return found
         splits, solving = self.candidates.splits, self.exploration.solving
         limits = np.full(len(self.candidates.gpus), np.inf)
@@ -147,7 +147,7 @@ class _Walk:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise SearchTimeoutError
 
-    def _fit(self, row: int) -> Found:
+    def _fit(self, row: int) -> FoundLayout:
         return found_of(self.candidates, Ranked(row=row, split=self.candidates.splits[row]))
 
 
@@ -159,7 +159,7 @@ def _growing(places: Index, first: int) -> list[Index]:
 
 def least_over_limit(
     narrowing: Narrowing, widened: Widened, limited: Limited, *, deadline: float | None = None
-) -> tuple[Found, bool] | None:
+) -> tuple[FoundLayout, bool] | None:
     """The layout that fits with the least more of a limit, and if it is the least; None: none fits.
 
     Nothing must fit with the limit as it is. After the deadline, the least of a sample.
@@ -234,7 +234,7 @@ def _first(
     *,
     solves: bool = True,
     deadline: float | None = None,
-) -> tuple[Found, bool] | None:
+) -> tuple[FoundLayout, bool] | None:
     """The first layout as the factor grows up to ``upper``; only as bounds find them, or decided.
 
     ``factors`` are the least that bounds leave each strategy. The gap grows in steps that double;

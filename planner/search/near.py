@@ -23,7 +23,7 @@ from planner.cost.stage_model import stage_model
 from planner.errors import InputError
 from planner.search.ranking.exploration import explored
 from planner.search.ranking.goals import Goal
-from planner.search.search import Found, Progress, search
+from planner.search.search import FoundLayout, Progress, search
 from planner.search.space.expressions import OFF_BY_DEFAULT
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
 from planner.search.space.narrow import Narrowing
@@ -56,7 +56,7 @@ Accepts = Callable[[Strategy], bool]
 class Near:
     """The fastest layouts among the nearest that fit; none where there are none."""
 
-    found: tuple[Found, ...]
+    found: tuple[FoundLayout, ...]
     num_changes: int
     """Changes of each layout; without any layout, the greatest distance searched completely."""
     num_configurations: int  # Looked at, those that some rule dropped among them
@@ -81,7 +81,7 @@ def nearest(
     """
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     space = Neighborhood(context=context, origin=origin, num_gpus=num_gpus, deadline=deadline)
-    found: dict[tuple[object, ...], Found] = {}
+    found: dict[tuple[object, ...], FoundLayout] = {}
     searched, num_rejected = -1, 0
     for num_changes in range(MOST_CHANGES + 1):
         progress(f"layouts with {num_changes} changes", num_changes / (MOST_CHANGES + 1))
@@ -149,7 +149,7 @@ class Neighborhood:
             values["etp"].add(self.values["etp"])
         self.domain = {name: tuple(sorted(each)) for name, each in values.items()}
 
-    def at(self, num_changes: int) -> Iterator[Found]:
+    def at(self, num_changes: int) -> Iterator[FoundLayout]:
         """Yield the layouts at this distance that fit, fastest first."""
         kept = sorted(self._with_own_split(num_changes), key=lambda one: one.iteration_s)
         # Layouts asked of a search at first; eight times as many whenever those do not do.
@@ -222,7 +222,7 @@ class Neighborhood:
     def _is_near(self, most: int, names: Sequence[str], columns: Mapping[str, Array]) -> Mask:
         return np.asarray(self._distance(columns, names) <= most)
 
-    def _searched(self, num_changes: int, num_rows: int) -> Iterator[Found]:
+    def _searched(self, num_changes: int, num_rows: int) -> Iterator[FoundLayout]:
         """The fastest layouts whose layers per stage are not the origin's."""
         every = dict.fromkeys((self.context.traits.recompute.selected, *module_sets(self.context)))
         if num_changes > 0:
@@ -234,7 +234,7 @@ class Neighborhood:
 
     def _search(
         self, context: Context, rules: tuple[Rule, ...], kinds: tuple[str, ...], num_rows: int
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundLayout]:
         limit_s = None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
         result = search(
             context,
@@ -255,7 +255,7 @@ class Neighborhood:
     def _is_over(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def _with_own_split(self, num_changes: int) -> Iterator[Found]:
+    def _with_own_split(self, num_changes: int) -> Iterator[FoundLayout]:
         """Layouts that fit with the layers per stage and the policies as they are."""
         split = self._own_split()
         if split is None or self.origin.pp not in self.domain["pp"]:
@@ -287,7 +287,9 @@ class Neighborhood:
                     recompute_modules=self.origin.recompute_modules,
                 )
                 time_s = float(seconds[row])
-                yield Found(strategy=made, iteration_s=time_s, weighed_s=time_s, is_optimal=True)
+                yield FoundLayout(
+                    strategy=made, iteration_s=time_s, weighed_s=time_s, is_optimal=True
+                )
 
     def _own_split(self) -> tuple[Array, Array] | None:
         """The origin's layers (P) and policies (K x P); None where no layout can have them."""

@@ -32,7 +32,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundLayout:
     """A complete strategy the search returned."""
 
     strategy: Strategy
@@ -46,12 +46,12 @@ class SearchResult:
     """Best plans under a goal, the frontier over GPU counts, and the search's own figures."""
 
     num_gpus: int  # GPUs of the best plan: without another goal those of all plans
-    plans: tuple[Found, ...]
-    frontier: tuple[Found, ...]
+    plans: tuple[FoundLayout, ...]
+    frontier: tuple[FoundLayout, ...]
     """Fastest plan of every number of GPUs that beats all smaller ones, where it was asked for."""
-    ladder: tuple[Found, ...] = ()
+    ladder: tuple[FoundLayout, ...] = ()
     """Best on at most a half, a quarter, ... of the best plan's GPUs, and on the fewest."""
-    fastest: Found | None = None
+    fastest: FoundLayout | None = None
     """The best by time with penalties; the first plan is the simplest that ties with it."""
     num_configurations: int  # Looked at: shapes, their strategies, branches that a rule dropped
     num_shapes: int  # Legal ones
@@ -87,14 +87,14 @@ class SearchResult:
         return max(0.0, 1.0 - min(self.bound_s, best) / best)
 
 
-def found_of(candidates: Candidates, ranked: Ranked) -> Found:
+def found_of(candidates: Candidates, ranked: Ranked) -> FoundLayout:
     """Join a candidate's row and its split into one strategy, with its times."""
     split = ranked.split
     under = dict(zip(POLICIES, split.counts, strict=True))
     values = candidates.strategy.values(ranked.row) | split_values(split.layers, under)
     modules = split.modules if any(values["selective_layers_per_stage"]) else None
     own_s = split.iteration_s / split.weight
-    return Found(
+    return FoundLayout(
         strategy=Strategy(**values, recompute_modules=modules),
         iteration_s=own_s,
         weighed_s=own_s * float(candidates.penalty[ranked.row]),
@@ -199,12 +199,12 @@ def search(
     )
 
 
-def _layout(plan: Found) -> tuple[object, ...]:
+def _layout(plan: FoundLayout) -> tuple[object, ...]:
     """What tells layouts apart."""
     return tuple(getattr(plan.strategy, name) for name in LAYOUT)
 
 
-def _found(exploration: Exploration, best: Best) -> tuple[Found, ...]:
+def _found(exploration: Exploration, best: Best) -> tuple[FoundLayout, ...]:
     return tuple(found_of(exploration.candidates, one) for one in best.ranked)
 
 
