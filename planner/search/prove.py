@@ -18,7 +18,7 @@ from planner.cost.stage import StageModel, all_stages
 from planner.cost.stage_model import stage_model
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.ranking.penalties import evidence_penalty, policy_penalty
-from planner.search.space.interleaving import has_equal_chunks, max_chunk_layers
+from planner.search.space.interleaving import full_stage_layers, has_equal_chunks
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import (
     Policy,
@@ -148,7 +148,7 @@ def has_split(model: StageModel, below_s: float) -> bool | None:
     layers = [problem.new_int_var(few, many, "") for few, many in ranges]
     problem.add(cp_model.LinearExpr.sum(layers) == model.num_layers)
     if vpp > 1 and not has_equal_chunks(strategy)[0]:
-        full = max_chunk_layers(model.num_layers, strategy.pp, strategy.vpp)[0]
+        full = full_stage_layers(model.num_layers, strategy.pp, strategy.vpp)[0]
         problem.add_max_equality(int(full), layers)
     slowest = problem.new_int_var(0, TICKS, "")
     tail = problem.new_int_var(0, TICKS, "")

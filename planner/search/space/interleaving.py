@@ -15,7 +15,7 @@ from planner.units import Array, Mask
 
 
 def has_equal_chunks(strategy: StrategyColumns) -> Mask:
-    """Rows with one split only, of equal chunks: as other schedules' closed forms ask."""
+    """True for rows that must have equal chunks: interleaved, of a schedule other than 1F1B."""
     is_interleaved = strategy.vpp > 1
     is_other = strategy.schedule != SCHEDULES.index("1f1b")
     return np.asarray(is_interleaved & is_other)
@@ -27,8 +27,8 @@ def chunk_size(num_layers: int, pp: Array, vpp: Array) -> Array:
     return np.asarray(np.ceil(num_layers / num_chunks))
 
 
-def max_chunk_layers(num_layers: int, pp: Array, vpp: Array) -> Array:
-    """Layers that some stage holds at least: v full chunks; without interleaving ceil(L / p)."""
+def full_stage_layers(num_layers: int, pp: Array, vpp: Array) -> Array:
+    """Layers of a stage whose chunks are all full, as one at least is: ``v · ceil(L / (p v))``."""
     return np.asarray(np.asarray(vpp) * chunk_size(num_layers, pp, vpp))
 
 
@@ -38,7 +38,7 @@ def slowest_stage_s(
     """Least possible slowest stage without memory limits: mean, tallest, and either end."""
     pp, vpp = strategy.pp, strategy.vpp
     mean = (layer_s * num_layers + first_s + last_s) / pp
-    full = max_chunk_layers(num_layers, pp, vpp)
+    full = full_stage_layers(num_layers, pp, vpp)
     size = chunk_size(num_layers, pp, vpp)
     fewest = np.maximum(full - size, 1.0)
     longer_end_s = np.maximum(first_s, last_s)
@@ -47,10 +47,10 @@ def slowest_stage_s(
     return np.maximum(np.maximum(mean, tallest), ends)
 
 
-def chunks_fit(num_layers: int, pp: Array, vpp: Array, uneven: Mask | bool) -> Mask:
-    """Return where some split exists: equal chunks, or one full stage and the others' fewest."""
+def has_legal_split(num_layers: int, pp: Array, vpp: Array, uneven: Mask | bool) -> Mask:
+    """True where layers can be split: into equal chunks, or with one full stage if ``uneven``."""
     pp, vpp = np.asarray(pp), np.asarray(vpp)
-    full = max_chunk_layers(num_layers, pp, vpp)
+    full = full_stage_layers(num_layers, pp, vpp)
     size = chunk_size(num_layers, pp, vpp)
     # The full stage is at an end, or between the two.
     at_end = 2.0 * full - size + (pp - 2) * vpp
@@ -69,7 +69,7 @@ def range_at(strategy: StrategyColumns, num_layers: int, stages: Array) -> tuple
     """
     pp = strategy.pp[:, None] * 1.0
     vpp = strategy.vpp[:, None] * 1.0
-    full = max_chunk_layers(num_layers, pp, vpp)
+    full = full_stage_layers(num_layers, pp, vpp)
     size = chunk_size(num_layers, pp, vpp)
     is_end = (stages == 0) | (stages == pp - 1)
     interleaved = vpp > 1
@@ -86,7 +86,7 @@ def range_at(strategy: StrategyColumns, num_layers: int, stages: Array) -> tuple
 
 
 def fits_chunks(layers: Array, vpp: Array, pp: Array | None = None) -> Mask:
-    """Splits (C x P) that ``chunk_layers`` can lay out; all without interleaving.
+    """True for splits (C x P) that ``chunk_layers`` can lay out; always without interleaving.
 
     ``pp`` where rows have fewer stages than columns.
     """

@@ -17,7 +17,7 @@ from planner.cost.context import Context
 from planner.cost.stage_model import HOST_USABLE_FRACTION
 from planner.expr import Functions, Names, computed, own_tree
 from planner.layers.parameters import count_parameters
-from planner.search.space.interleaving import chunks_fit
+from planner.search.space.interleaving import has_legal_split
 from planner.spec.cluster import NodeSpec
 from planner.spec.model import ModelSpec, has_sinks
 from planner.spec.strategy import (
@@ -86,7 +86,7 @@ def loading_gib(states: StateTraits, node: NodeSpec, model: ModelSpec) -> float:
 
 
 _FUNCTIONS: Functions = {
-    "chunks_fit": chunks_fit,
+    "has_legal_split": has_legal_split,
     "coded": lambda name, words: [STRATEGY_FIELDS[name].code(word) for word in words],
     "least": partial(min, default=0),
     "loading_gib": loading_gib,

@@ -14,7 +14,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from planner.cost.stage import StageModel
-from planner.search.space.interleaving import has_equal_chunks, max_chunk_layers
+from planner.search.space.interleaving import full_stage_layers, has_equal_chunks
 from planner.search.stages.stage_table import StageTable
 from planner.units import Array
 
@@ -53,7 +53,7 @@ def solve_cells(
     may_differ = ~has_equal_chunks(model.strategy)
     if (may_differ & (model.strategy.vpp > 1))[0]:
         # One stage has full chunks; what else fits_chunks asks is in the table's range.
-        full = max_chunk_layers(model.num_layers, model.strategy.pp, model.strategy.vpp)[0]
+        full = full_stage_layers(model.num_layers, model.strategy.pp, model.strategy.vpp)[0]
         column = np.flatnonzero(table.layers == full).tolist()
         problem.add_bool_or([stage[c] for stage in chosen for c in column if c in stage])
     _add_objective(problem, model, table, chosen)

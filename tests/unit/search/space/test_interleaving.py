@@ -8,9 +8,9 @@ import pytest
 
 from planner.schedules.closed_form import chunk_layers
 from planner.search.space.interleaving import (
-    chunks_fit,
     default_layers,
     fits_chunks,
+    has_legal_split,
     range_at,
     regular_layers,
 )
@@ -63,9 +63,9 @@ def test_a_number_of_layers_fits_chunks_exactly_where_some_split_does(pp: int, v
     for num_layers in range(1, 13):
         splits = [s for s in product(range(1, num_layers + 1), repeat=pp) if sum(s) == num_layers]
         some = any(can_be_laid_out(split, vpp) for split in splits)
-        assert bool(chunks_fit(num_layers, np.array(pp), np.array(vpp), uneven=True)) == some
+        assert bool(has_legal_split(num_layers, np.array(pp), np.array(vpp), uneven=True)) == some
         same = num_layers % (pp * vpp) == 0
-        assert bool(chunks_fit(num_layers, np.array(pp), np.array(vpp), uneven=False)) == same
+        assert bool(has_legal_split(num_layers, np.array(pp), np.array(vpp), uneven=False)) == same
 
 
 def test_the_ends_of_llama_405b_give_up_one_layer_each() -> None:
