@@ -111,9 +111,6 @@ def memory_estimate(subject: PricedStrategy) -> MemoryEstimate:
     )
 
 
-Ends = tuple[float, float]
-
-
 def accuracy_regime(context: Context, strategy: Strategy) -> RunClass:
     """Published runs that a plan is like: of KINDS the first that holds, and who tuned them.
 
@@ -128,30 +125,29 @@ def accuracy_regime(context: Context, strategy: Strategy) -> RunClass:
     return kind, TUNED if context.is_tuned else USUAL
 
 
-def fast_slow_machine_s(context: Context, strategies: Sequence[Strategy]) -> dict[int, Ends]:
+def fast_slow_machine_s(
+    context: Context, strategies: Sequence[Strategy]
+) -> dict[int, tuple[float, float]]:
     """Iterations on the fastest and the slowest machine that published figures allow, by position.
 
     Machines differ in what their GEMMs sustain (where the accelerator states a range) and
     in what an optimizer's step on the host reaches. Strategies that neither concerns are left out.
     """
-    traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
+    gemm = context.cluster.accelerator.gemm
+    slow_host, fast_host = context.traits.offload.host_optimizer_factors
     places = [
         place
         for place, strategy in enumerate(strategies)
         if gemm.has_range or "optimizer" in strategy.offload
     ]
     concerned = [strategies[place] for place in places]
-    fast, slow = (
-        [iteration_time_s(one) for one in price_all(machine, concerned)]
-        for machine in (
-            with_products(with_host_rate(context, factor), fraction)
-            for fraction, factor in (
-                (gemm.fastest, traits.host_optimizer_factors[1]),
-                (gemm.slowest, traits.host_optimizer_factors[0]),
-            )
-        )
-    )
-    return dict(zip(places, zip(fast, slow, strict=True), strict=True))
+
+    def times_s(gemm_fraction: float, host_factor: float) -> list[float]:
+        machine = with_products(with_host_rate(context, host_factor), gemm_fraction)
+        return [iteration_time_s(subject) for subject in price_all(machine, concerned)]
+
+    fast_s, slow_s = times_s(gemm.fastest, fast_host), times_s(gemm.slowest, slow_host)
+    return dict(zip(places, zip(fast_s, slow_s, strict=True), strict=True))
 
 
 def with_products(context: Context, sustained_fraction: float) -> Context:
@@ -212,7 +208,7 @@ class Estimate:
     """Everything the model says about one strategy; items are computed when they are asked for."""
 
     iter_time_s: float
-    machine_ends_s: Ends  # Iteration times on the fastest and the slowest machine of the kind
+    machine_ends_s: tuple[float, float]  # Iteration times on the fastest and the slowest machine
     iter_time_s_lower: float  # 80 % of published runs of this regime lay between lower and upper
     iter_time_s_upper: float
     regime: str  # the published runs that lower and upper are taken from

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.cost.estimate import NEGLIGIBLE_FRACTION
 from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger
@@ -182,34 +184,27 @@ def memory_curve(ledger: StageLedger, slices: Sequence[Slice], *, keeps_sent: bo
         if keeps_sent and item.name in ("activations.sent_on", "kept_logits"):
             group = OUTPUTS
         groups[group] += item.num_bytes
-    moments = _moments(slices)
-    most = max((held for _, held, _, _ in moments), default=0) or 1
-    fullest = [begun for _, held, is_backward, begun in moments if held == most and is_backward]
-    forwards = max(fullest, default=1)
-    varying = {
-        ACTIVATIONS: tuple(groups[ACTIVATIONS] * held / most for _, held, _, _ in moments),
-        OUTPUTS: tuple(groups[OUTPUTS] * min(begun / forwards, 1.0) for *_, begun in moments),
-        TRANSIENT: tuple(groups[TRANSIENT] * is_backward for _, _, is_backward, _ in moments),
+    kinds = [[operation.kind for operation in each.slot] for each in slices]
+    in_backward = np.array(["B" in kind for kind in kinds])
+    begun = np.cumsum([kind.count("F") for kind in kinds])
+    ended = np.array([kind.count("W") for kind in kinds])
+    # A chunk is held until its weight gradient ends, that slice included.
+    held = begun - np.cumsum(ended) + ended
+    most_held = max(held.max(initial=0), 1)
+    fullest = begun[(held == most_held) & in_backward].max(initial=1)
+    # Outputs are let go behind the last slice of the pipeline.
+    is_pipeline = np.cumsum([bool(each.slot) for each in slices[::-1]])[::-1] > 0
+    share = {
+        ACTIVATIONS: held / most_held,
+        OUTPUTS: is_pipeline * np.minimum(begun / fullest, 1.0),
+        TRANSIENT: in_backward * 1.0,
     }
+    every = np.ones(len(slices))
     return MemoryCurve(
         stage=ledger.stage,
-        times_s=(*(time for time, *_ in moments), slices[-1].end_s),
+        times_s=(*(each.start_s for each in slices), slices[-1].end_s),
         bytes_by_group={
-            name: varying.get(name) or (value,) * len(moments) for name, value in groups.items()
+            name: tuple((num_bytes * share.get(name, every)).tolist())
+            for name, num_bytes in groups.items()
         },
     )
-
-
-def _moments(slices: Sequence[Slice]) -> list[tuple[float, int, bool, int]]:
-    """Return each slice's start, chunks in memory before the tail, direction, forwards begun."""
-    held = begun = 0
-    last = max((place for place, each in enumerate(slices) if each.slot), default=-1)
-    moments: list[tuple[float, int, bool, int]] = []
-    for place, each in enumerate(slices):
-        kinds = [operation.kind for operation in each.slot]
-        forwards = kinds.count("F")
-        held, begun = held + forwards, begun + forwards
-        kept = begun if place <= last else 0
-        moments.append((each.start_s, held, "B" in kinds, kept))
-        held -= kinds.count("W")
-    return moments
