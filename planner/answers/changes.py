@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from planner.answers.whatif import Case, Change, Scale
+from planner.answers.whatif import Change, Scale
 from planner.catalog.clusters import (
     load_cluster,
     load_cluster_of,
@@ -19,7 +19,7 @@ from planner.errors import InputError
 from planner.frameworks.registry import CURRENT, FRAMEWORKS, load_traits, smaller_states
 from planner.frameworks.settings import with_optimizer, with_training
 from planner.layers.parameters import count_parameters
-from planner.query.resolve import place_of, resolve
+from planner.query.resolve import Case, place_of, resolve
 from planner.query.traits import read_settings
 from planner.search.space.narrow import narrowing_of
 from planner.spec.cluster import ClusterSpec

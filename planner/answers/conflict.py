@@ -7,11 +7,12 @@ from functools import cached_property, partial
 from planner.answers.base import Deadline
 from planner.answers.changes import UNLIMITED, most_gpus, of_size, with_memory
 from planner.answers.row import Row
-from planner.answers.whatif import Case, fits
+from planner.answers.whatif import fits
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage_model import price
+from planner.query.resolve import Case
 from planner.search.feasible import Limited, Widened, least_over_limit
 from planner.search.space.narrow import Narrowing, minimal_conflict, narrowing_of
 from planner.search.space.rule import Rule

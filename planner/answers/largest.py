@@ -10,9 +10,10 @@ from planner.answers.changes import NOTHING_OFFLOADED, narrowed
 from planner.answers.conflict import WITHOUT
 from planner.answers.row import Row, row_of
 from planner.answers.rows import InputsRow, PlanRow
-from planner.answers.whatif import Case, best, fits, smallest, without_margin
+from planner.answers.whatif import best, bisect, fits, without_margin
 from planner.cost.context import Context
 from planner.limits import MAX_SEQ_LEN
+from planner.query.resolve import Case
 from planner.search.feasible import SearchTimeoutError
 from planner.search.search import Progress
 from planner.search.space.expressions import LARGEST
@@ -149,7 +150,7 @@ class _Quantity:
             step = self.least * max(value // self.least // STEPS_PER_DOUBLING, 1)
             values += [each for each in range(value, 2 * value, step) if above < each <= most]
             value *= 2
-        found, beyond = smallest(0, len(values), lambda row: not self.fits(values[row]))
+        found, beyond = bisect(0, len(values), lambda row: not self.fits(values[row]))
         is_cut = beyond - found > 1
         is_last = is_cut or beyond == len(values)
         return values[found], None if is_last else values[beyond], is_cut

@@ -11,10 +11,11 @@ from planner.answers.conflict import GPUS, HOST, Limits, MissingMemory, missing_
 from planner.answers.layout import short_layout
 from planner.answers.remedies import Remedies, Remedy
 from planner.answers.row import Row
-from planner.answers.whatif import Case, best_within
+from planner.answers.whatif import best_within
 from planner.errors import NothingFitsError
 from planner.frameworks.settings import training_frameworks
 from planner.layers.parameters import count_parameters
+from planner.query.resolve import Case
 from planner.search.conflicts import ConflictingRules, conflicting_rules
 from planner.search.feasible import SearchTimeoutError
 from planner.spec.strategy import Strategy

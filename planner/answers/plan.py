@@ -12,11 +12,11 @@ from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
 from planner.answers.variants import Variant, resident_variant, variants
-from planner.answers.whatif import Case, first_of_each, found_by, search_each, smallest
+from planner.answers.whatif import bisect, first_of_each, found_by, search_each
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective_matrix
-from planner.query.resolve import Resolved
+from planner.query.resolve import Case, Resolved
 from planner.search.ranking.goals import Goal, non_dominated
 from planner.search.ranking.penalties import UNPUBLISHED
 from planner.search.search import (
@@ -64,24 +64,25 @@ def answer(
     ask = partial(search_each, deadline=deadline, goal=goal, one_per_layout=True, progress=progress)
     by_headroom = aim.objective == "headroom_bytes"
     headroom_gib, before = _most_headroom(case, deadline, ask) if by_headroom else (0, [])
-    in_two = bool(aim.pareto) and (by_headroom or "headroom_bytes" in aim.pareto)
+    frontier_is_apart = bool(aim.pareto) and (by_headroom or "headroom_bytes" in aim.pareto)
     by_time = aim.objective == "iteration_s"
-    deadline.num_left = len(contexts) * (1 + in_two)
+    deadline.num_left = len(contexts) * (1 + frontier_is_apart)
     found = ask(
         case,
         within=lambda context: with_headroom(context, headroom_gib),
         top=top,
-        with_frontier=bool(aim.pareto) and not in_two,
+        with_frontier=bool(aim.pareto) and not frontier_is_apart,
         with_ladder=by_time,
     )
     chosen = _ranked(found.plans, aim, top)
     is_missed = not chosen and not aim.limits.is_empty and not aim.pareto
-    line = _line(case, aim, deadline, progress) if in_two or is_missed else None
-    points = (line or found).frontier
+    needs_frontier = frontier_is_apart or is_missed
+    apart = _full_frontier(case, aim, deadline, progress) if needs_frontier else None
+    points = (apart or found).frontier
     first = chosen[0] if chosen and by_time else None
     # By time with penalties; the first one where it is no slower.
-    several = (first, *found.fastest_of_each) if first else ()
-    fastest = min(several, key=lambda plan: plan.estimate.iter_time_s, default=None)
+    candidates = (first, *found.fastest_of_each) if first else ()
+    fastest = min(candidates, key=lambda plan: plan.estimate.iter_time_s, default=None)
     # Of several frameworks' ladders the best plan of every number of GPUs below the first one's.
     ladder: dict[int, Plan] = {}
     for plan in sorted(found.ladder, key=lambda plan: plan.ranked_s):
@@ -91,7 +92,7 @@ def answer(
         contexts=case.contexts,
         plans=chosen,
         pareto=merged(points, aim.pareto) if aim.pareto else (),
-        searches=(*before, *found.searches, *(line.searches if line else ())),
+        searches=(*before, *found.searches, *(apart.searches if apart else ())),
         notes=tuple(notes),
         aim=aim,
         narrowing=narrowing,
@@ -121,10 +122,10 @@ def _most_headroom(
                 return False
         return True
 
-    return smallest(0, most, is_too_much)[0], searches
+    return bisect(0, most, is_too_much)[0], searches
 
 
-def _line(case: Case, aim: Aim, deadline: Deadline, progress: Progress) -> Found:
+def _full_frontier(case: Case, aim: Aim, deadline: Deadline, progress: Progress) -> Found:
     """The frontiers of all frameworks, over headroom too where that is traded off."""
     if "headroom_bytes" not in aim.pareto:
         return search_each(case, deadline, top=0, progress=progress)
@@ -181,12 +182,12 @@ def respecting_margin(
     return replace(tight, notes=(*tight.notes, note))
 
 
-def answered(
+def answer_or_raise(
     resolved: Resolved, top: int, progress: Progress = lambda _message, _fraction: None
 ) -> Answer:
-    """Search, and raise where there is nothing to show: nothing fits, or not in time."""
+    """Answer a question; raises NothingFitsError where no plan fits, or none was found in time."""
     deadline = Deadline(resolved.time_limit_s)
-    found = searched(resolved, top, deadline, progress)
+    found = answer_question(resolved, top, deadline, progress)
     if found.plans or found.frontier:
         return found
     if deadline.limit_s is not None and not found.is_complete:
@@ -195,13 +196,13 @@ def answered(
     raise nothing_fits(resolved, found, deadline)
 
 
-def searched(
+def answer_question(
     resolved: Resolved,
     top: int,
     deadline: Deadline,
     progress: Progress = lambda _message, _fraction: None,
 ) -> Answer:
-    """Search; what is found may be nothing, and nobody asks why.
+    """Answer a question with its margin and limits; the answer may hold no plan.
 
     A switch of the framework that takes less memory comes before offload, further axes and
     recomputation of whole layers: the answer is the one with it where that needs less of them,

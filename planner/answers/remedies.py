@@ -6,7 +6,8 @@ from itertools import combinations
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import Kind, argument_of, kinds, most_gpus, of_size
-from planner.answers.whatif import Case, Change, Scale, best_within, least, unproved
+from planner.answers.whatif import Change, Scale, best_within, least, unproved
+from planner.query.resolve import Case
 from planner.search.feasible import SearchTimeoutError, smallest_feasible
 
 

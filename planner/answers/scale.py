@@ -8,11 +8,12 @@ from typing import Literal
 from planner.answers.base import Deadline, Found, Plan
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, PlanRow
-from planner.answers.whatif import Case, best
+from planner.answers.whatif import best
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate
 from planner.errors import NothingFitsError
 from planner.query.job import batch_at
+from planner.query.resolve import Case
 from planner.search.search import Progress
 from planner.spec.cluster import ClusterSpec
 

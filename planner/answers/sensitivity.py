@@ -9,8 +9,9 @@ from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter, parameters
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
-from planner.answers.whatif import Case, crossing, first_plan, price
+from planner.answers.whatif import bisect_ratio, first_plan, price
 from planner.cost.context import Context
+from planner.query.resolve import Case
 from planner.search.search import Progress
 from planner.spec.strategy import Strategy
 
@@ -258,7 +259,7 @@ def _crossing(
         winners[factor], _ = asker.at(figure, factor)
         return _same(winners[factor], asker.best)
 
-    far = crossing(inside, outside, holds, ratio=CROSSING_RATIO, possible=figure.factor)
+    far = bisect_ratio(inside, outside, holds, ratio=CROSSING_RATIO, rounded=figure.factor)
     winner = winners[far]
     return Crossover(
         factor=far,

@@ -9,8 +9,9 @@ from planner.answers.plan import merged
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, NearestRow
 from planner.answers.scale import fastest_on_all
-from planner.answers.whatif import Case, best
+from planner.answers.whatif import best
 from planner.query.objectives import JobLimits
+from planner.query.resolve import Case
 from planner.search.search import Progress, SearchResult
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import OFFLOAD_POLICIES

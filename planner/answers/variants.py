@@ -13,9 +13,10 @@ from planner.answers.changes import (
     switches,
 )
 from planner.answers.layout import differences, with_batch
-from planner.answers.whatif import Case, Change, best, price
+from planner.answers.whatif import Change, best, price
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, Verdict
+from planner.query.resolve import Case
 from planner.search.ranking.candidates import LAYOUT
 from planner.search.space.interleaving import default_layers
 from planner.search.space.narrow import Narrowing

@@ -10,7 +10,7 @@ from planner.answers.base import Deadline, Found, Plan, plans_of
 from planner.answers.cache import remembered
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
-from planner.query.resolve import Case as Case
+from planner.query.resolve import Case
 from planner.search.feasible import SearchTimeoutError, first_feasible
 from planner.search.search import FoundLayout, Progress, SearchResult
 from planner.search.space.legality import Violation, violations
@@ -168,7 +168,7 @@ def least(changes: Iterator[Change] | Scale, deadline: Deadline) -> Change | Non
 
         if most < 1 or not is_enough(most):
             return None
-        _, steps = smallest(0, most, is_enough)
+        _, steps = bisect(0, most, is_enough)
         return at(steps)
     for change in changes:
         if fits(change.case, deadline):
@@ -188,11 +188,11 @@ def unproved(context: Context, strategy: Strategy) -> Plan:
     )
 
 
-def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:
-    """The last count at which a test does not hold, and the next one, from which on it does.
+def bisect(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]:
+    """Bisect a monotone test that fails at ``low`` and holds at ``high``.
 
-    It does not at ``low`` and does at ``high``. Counts between the two are left where a test ran
-    out of time.
+    Returns the last count at which it fails and the first at which it holds: neighbours, but where
+    a test ran out of time.
     """
     try:
         while high - low > 1:
@@ -203,20 +203,21 @@ def smallest(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, in
     return low, high
 
 
-def crossing(
+def bisect_ratio(
     near: float,
     far: float,
     holds: Callable[[float], bool],
     *,
     ratio: float,
-    possible: Callable[[float], float],
+    rounded: Callable[[float], float],
 ) -> float:
-    """The value nearest to ``near``, where a test holds, at which as at ``far`` it does not.
+    """Bisect, on a logarithmic scale, a test that holds at ``near`` and fails at ``far``.
 
-    One a ``ratio`` nearer it holds, or there is no ``possible`` value in between.
+    Returns a value at which it fails, while at a possible value within ``ratio`` of it, or at its
+    neighbour, it holds. ``rounded``: the nearest possible value.
     """
     while max(far / near, near / far) > ratio:
-        middle = possible(math.sqrt(far * near))
+        middle = rounded(math.sqrt(far * near))
         if not min(near, far) < middle < max(near, far):
             break
         near, far = (middle, far) if holds(middle) else (near, middle)

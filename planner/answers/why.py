@@ -11,9 +11,10 @@ from planner.answers.layout import differences
 from planner.answers.nothing_fits import NothingFits, NothingFitsRow, explain_nothing
 from planner.answers.row import Row, property_row, row_from
 from planner.answers.rows import PlanRow, Ratio
-from planner.answers.whatif import Case, best
+from planner.answers.whatif import best
 from planner.cost.estimate import TimeItem
 from planner.query.objectives import cost_usd, gpu_hours
+from planner.query.resolve import Case
 from planner.search.ranking.penalties import PENALTIES
 from planner.search.search import Progress
 from planner.search.space.narrow import narrowing_of

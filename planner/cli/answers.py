@@ -206,9 +206,8 @@ def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Pr
     from planner.answers.base import Deadline, search_context
     from planner.answers.sensitivity import SensitivityDocument
     from planner.answers.sensitivity import sensitivity as scaled
-    from planner.answers.whatif import Case
     from planner.cli.saved import saved_plan
-    from planner.query.resolve import resolve
+    from planner.query.resolve import Case, resolve
     from planner.report.sensitivity import print_sensitivity
 
     plan, keeps_margin, limit_s = None, True, query.get("time_limit")

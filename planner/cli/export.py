@@ -162,7 +162,7 @@ def export(
 def _around(plan: "Plan", top: int, query: Query, progress: "Progress") -> "Answer | None":
     """Return the answer for the plan's question over the whole space; None if nothing fits."""
     from planner.answers.base import search_context
-    from planner.answers.plan import answered
+    from planner.answers.plan import answer_or_raise
     from planner.query.objectives import Aim
     from planner.query.resolve import Resolved
     from planner.search.space.space import EVERYTHING
@@ -176,7 +176,7 @@ def _around(plan: "Plan", top: int, query: Query, progress: "Progress") -> "Answ
         keeps_margin=True,
     )
     try:
-        return answered(resolved, top, progress)
+        return answer_or_raise(resolved, top, progress)
     except NothingFitsError:
         return None
 

@@ -76,7 +76,7 @@ def plan(
     output_format: str = "table",
 ) -> "Shown":
     """``planner plan``: exits with 3 where nothing fits, or keeps the limits."""
-    from planner.answers.plan import answered, beside_screen, proved
+    from planner.answers.plan import answer_or_raise, beside_screen, proved
     from planner.query.resolve import resolve
     from planner.report.document import Planned, Shown
     from planner.search.space.count import count_space
@@ -112,7 +112,7 @@ def plan(
             body=partial(report.space_document, notes=resolved.notes),
             screen=partial(report.print_spaces, notes=resolved.notes),
         )
-    result, told = answered(resolved, top, progress), None
+    result, told = answer_or_raise(resolved, top, progress), None
     if prove and result.plans:
         progress("asking CP-SAT for anything faster", 0.9)
         result = proved(result)
@@ -267,7 +267,7 @@ def _changed(query: Query, key: str, value: str) -> Query:
 
 def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "list[Side]":
     """Answer the question as asked and otherwise; raises where no side has a plan."""
-    from planner.answers.plan import answered
+    from planner.answers.plan import answer_or_raise
     from planner.answers.why import Side
     from planner.query.resolve import resolve
     from planner.report.sizing_words import unmet_limits
@@ -277,7 +277,7 @@ def compare(query: Query, texts: Sequence[str], progress: "Progress") -> "list[S
     sides, errors = list[Side](), list[NothingFitsError]()
     for label, resolved in asked:
         try:
-            answer = answered(resolved, 1, progress)
+            answer = answer_or_raise(resolved, 1, progress)
             if not answer.plans:
                 raise unmet_limits(answer)
             sides.append(Side(label=label, answer=answer))

@@ -5,7 +5,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from planner.answers.base import Answer, Plan
-from planner.answers.plan import answered
+from planner.answers.plan import answer_or_raise
 from planner.answers.plan_file import PlanFile, load_plan
 from planner.catalog import EXAMPLE_NODE
 from planner.cli.options import refuse_all
@@ -83,7 +83,7 @@ def best_of(
     problems: Problems | None = None,
 ) -> Answer:
     """The best plans of a question; raises where nothing fits, or keeps the limits."""
-    found = answered(resolve(query, fmt=fmt, problems=problems), top, progress)
+    found = answer_or_raise(resolve(query, fmt=fmt, problems=problems), top, progress)
     if not found.plans:
         raise unmet_limits(found)
     return found

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from planner.answers.base import Answer, Deadline, Plan
-from planner.answers.plan import searched
+from planner.answers.plan import answer_question
 from planner.errors import InputError, PlannerError
 from planner.query.query import Query
 from planner.query.resolve import resolve
@@ -148,7 +148,7 @@ def answer(task: Task) -> Row:
         reason = "; ".join(str(error).replace("command line::", "").splitlines())
         return {"status": REFUSED, "reason": reason}
     try:
-        found = searched(resolved, 1, Deadline(resolved.time_limit_s))
+        found = answer_question(resolved, 1, Deadline(resolved.time_limit_s))
     except Exception as error:
         return {"status": FAILED, "reason": f"{type(error).__name__}: {error}"}
     if found.plans:

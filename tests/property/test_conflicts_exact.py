@@ -9,8 +9,8 @@ from enumerated import enumerate_space
 
 from planner.answers.changes import of_size, with_memory
 from planner.answers.conflict import HBM, HOST, Limits, missing_memory
-from planner.answers.whatif import Case
 from planner.cost.context import Context
+from planner.query.resolve import Case
 from planner.search.conflicts import conflicting_rules
 from planner.search.feasible import first_feasible, smallest_feasible
 from planner.search.search import search

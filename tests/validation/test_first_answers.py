@@ -13,7 +13,7 @@ import pytest
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.layout import short_layout
-from planner.answers.plan import searched
+from planner.answers.plan import answer_question
 from planner.documents.tree import load_yaml
 from planner.query.options import OPTIONS
 from planner.query.query import Query
@@ -28,7 +28,7 @@ NAMED = ("tp", "pp", "cp", "ep", "dp", "vpp", "schedule", "zero_stage", "micro_b
 
 
 def first(query: Query) -> Plan | None:
-    found = searched(resolve(query), 1, Deadline())
+    found = answer_question(resolve(query), 1, Deadline())
     return found.plans[0] if found.plans else None
 
 

@@ -15,9 +15,8 @@ from planner.answers.largest import (
     LargestAnswer,
     largest,
 )
-from planner.answers.whatif import Case
 from planner.query.query import Query
-from planner.query.resolve import resolve
+from planner.query.resolve import Case, resolve
 from planner.search.feasible import first_feasible
 from planner.search.space.narrow import narrowing_of
 

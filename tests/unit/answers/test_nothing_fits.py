@@ -9,10 +9,10 @@ from contexts import context_of
 from planner.answers.conflict import GPUS, HBM, missing_memory
 from planner.answers.nothing_fits import NothingFits, explain_nothing, nothing_fits
 from planner.answers.plan import answer
-from planner.answers.whatif import Case
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
 from planner.query.query import Query
+from planner.query.resolve import Case
 from planner.search.space.narrow import read_narrowing
 from planner.search.space.space import EVERYTHING
 from planner.units import GIB

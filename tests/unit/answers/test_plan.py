@@ -11,7 +11,7 @@ from in_process import planner
 
 from planner.answers import cache
 from planner.answers.base import Answer
-from planner.answers.plan import answer, answered, respecting_margin
+from planner.answers.plan import answer, answer_or_raise, respecting_margin
 from planner.cost.context import Context
 from planner.query.query import Query
 from planner.query.resolve import resolve
@@ -104,7 +104,7 @@ def test_no_search_with_less_memory_beats_the_frontier_of_headroom(gib: int) -> 
     (best,) = search(with_headroom(context, gib), narrowing=question.narrowing, top=0).frontier
     enough = [
         plan.estimate.iter_time_s
-        for plan in answered(question, 1).pareto
+        for plan in answer_or_raise(question, 1).pareto
         if headroom_gib(context, plan.estimate.memory.peak_bytes) >= gib
     ]
     assert min(enough) <= best.iteration_s * (1.0 + 1e-9)

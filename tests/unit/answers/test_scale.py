@@ -15,10 +15,10 @@ from planner.answers.scale import (
     scaling,
     shares,
 )
-from planner.answers.whatif import Case
 from planner.catalog.clusters import load_cluster_of
 from planner.cost.context import Context
 from planner.errors import NothingFitsError
+from planner.query.resolve import Case
 
 SIZES = (8, 16, 64, 256)
 DAY_S = 86400.0

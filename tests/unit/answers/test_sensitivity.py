@@ -5,9 +5,9 @@ import pytest
 from planner.answers.base import Deadline, Plan
 from planner.answers.parameters import Parameter
 from planner.answers.sensitivity import Sensitivity, layout_of, sensitivity
-from planner.answers.whatif import Case, first_plan
+from planner.answers.whatif import first_plan
 from planner.query.query import Query
-from planner.query.resolve import resolve
+from planner.query.resolve import Case, resolve
 
 
 @pytest.fixture(scope="module")

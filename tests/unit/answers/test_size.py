@@ -10,10 +10,10 @@ from planner.answers.base import Deadline, Plan
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.scale import fastest_on_all
 from planner.answers.size import ClusterOf, Sizer, Sizing, nearest_sizes, on_cluster
-from planner.answers.whatif import Case
 from planner.catalog.clusters import load_cluster_of
 from planner.errors import NothingFitsError
 from planner.query.objectives import JobLimits
+from planner.query.resolve import Case
 from planner.spec.cluster import ClusterSpec
 
 TOKENS = 10**11

@@ -10,7 +10,7 @@ from contexts import context_of, small_model
 from planner.answers.base import Answer, Plan
 from planner.answers.layout import requested
 from planner.answers.layout import resolve as filled_in
-from planner.answers.plan import answer, answered
+from planner.answers.plan import answer, answer_or_raise
 from planner.answers.variants import PricedChange, Variant, resident_variant, savings, variants
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
@@ -68,7 +68,7 @@ def test_what_is_fixed_is_no_knob(best_of: Callable[[float], Plan]) -> None:
 def asked(**own: Any) -> Answer:
     words = {"framework": "accelerate", "profile": "current", "train": "qlora", **own}
     read = Query.of("llama3.1-8b", "1xrtx4090", **words)
-    return answered(resolve(read), 1)
+    return answer_or_raise(resolve(read), 1)
 
 
 def test_a_switch_comes_before_weights_on_the_host() -> None:
@@ -86,7 +86,7 @@ def test_a_switch_comes_before_further_axes() -> None:
     read = Query.of(
         "qwen2.5-32b", "2xdgx-h100", framework="accelerate", global_batch=16, seq_len=32768
     )
-    first = answered(resolve(read), 1).plans[0]
+    first = answer_or_raise(resolve(read), 1).plans[0]
     assert (first.strategy.tp, first.strategy.cp) == (1, 1)
 
 
@@ -101,7 +101,7 @@ def test_no_smaller_optimizer_is_named_where_offload_is_stated(
 
 def test_a_switch_and_a_smaller_optimizer_may_both_be_needed() -> None:
     read = Query.of("llama3.2-1b", "1xrtx4090", framework="accelerate", profile="current")
-    kept = resident_variant(answered(resolve(read), 1))
+    kept = resident_variant(answer_or_raise(resolve(read), 1))
     assert kept.words == "--optimizer adam-8bit"
     assert kept.plan.context.traits.kernels.loss == "liger"
 

@@ -7,9 +7,9 @@ from contexts import context_of, plan_of
 
 from planner.answers.evidence import ratio_error
 from planner.answers.plan import answer
-from planner.answers.whatif import Case
 from planner.answers.why import WhyAnswer, speed, usd_per_token, why
 from planner.cost.context import Context
+from planner.query.resolve import Case
 from planner.search.ranking.penalties import PENALTIES
 from planner.search.space.narrow import read_narrowing
 from planner.units import GIB
