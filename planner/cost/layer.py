@@ -10,7 +10,7 @@ from planner.cost.context import Context, unique_rows
 from planner.cost.layer_time import (
     Duration,
     LayerPasses,
-    Setting,
+    PricingInputs,
     TimeItems,
     add_items,
     exposed_s,
@@ -51,23 +51,23 @@ class MtpCosts:
 
 
 def mtp_costs(
-    model: ModelSpec, shape: LayerShape, kinds: tuple[LayerGroup, ...], setting: Setting
+    model: ModelSpec, shape: LayerShape, kinds: tuple[LayerGroup, ...], inputs: PricingInputs
 ) -> MtpCosts:
     """``n · (block + embedding + projection + head and loss)`` of n layers.
 
     The block is as the model's layers behind its leading ones (arXiv 2412.19437, section 2.2);
     embedding and head are the model's, run once more. Excludes the copy that joins hidden states.
     """
-    number = setting.job.mtp_layers
+    number = inputs.job.mtp_layers
     if not number:
         return MtpCosts(
             time={}, params=ZERO, expert_params=ZERO, linear_params=ZERO, saved_bytes=ZERO
         )
-    ops = mtp_ops(model, shape, setting.traits)
+    ops = mtp_ops(model, shape, inputs.traits)
     num_blocks, blocks = mtp_blocks(model, kinds)
-    passes = layer_passes(blocks, setting)
+    passes = layer_passes(blocks, inputs)
     block = scale_items(add_items(passes.forward, passes.backward), float(num_blocks))
-    around = [op_items(op, setting, backward=back) for op in ops for back in (False, True)]
+    around = [op_items(op, inputs, backward=back) for op in ops for back in (False, True)]
     num_layers = sum(kind.num_layers for kind in blocks)
     shared = [(kind.num_layers * num_blocks / num_layers, kind.ops) for kind in blocks]
     everything: list[tuple[float, tuple[Op, ...]]] = [(1.0, ops), *shared]
@@ -230,19 +230,19 @@ def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
     rows, index = distinct_shapes(strategy, kernels)
     shape = layer_shape(rows, job)
     kinds = layer_groups(model, shape, traits)
-    setting = Setting(job=job, cluster=context.cluster, traits=traits, strategy=rows)
+    inputs = PricingInputs(job=job, cluster=context.cluster, traits=traits, strategy=rows)
 
     def end_costs(op: Op, timed_op: Op) -> EndCosts:
         return EndCosts(
-            forward=op_items(timed_op, setting),
-            backward=op_items(timed_op, setting, backward=True),
+            forward=op_items(timed_op, inputs),
+            backward=op_items(timed_op, inputs, backward=True),
             params=ZERO + op.params,
             frozen_bytes=ZERO + op.frozen_bytes,
             saved_bytes=ZERO + op.saved_bytes,
         )
 
     timed = timed_shape(shape, job)
-    passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), setting)
+    passes = layer_passes(kinds if timed is shape else layer_groups(model, timed, traits), inputs)
     per_width = shape.num_tokens * shape.element_bytes
     last = head_op(model, shape, traits)
     behind = block_kinds(kinds)
@@ -275,7 +275,7 @@ def layer_costs(context: Context, strategy: StrategyColumns) -> LayerCosts:
         expert_params=_mean(kinds, "params", expert=True),
         first=end_costs(embedding_op(model, shape, traits), embedding_op(model, timed, traits)),
         last=end_costs(last, head_op(model, timed, traits)),
-        mtp=mtp_costs(model, shape, kinds, setting),
+        mtp=mtp_costs(model, shape, kinds, inputs),
         largest_weight_params=_largest([ZERO, *downs]),
         linear_params=ZERO + sum(trained.values()),
         vocab_params=_vocab_rows(model, shape, traits)

@@ -84,7 +84,7 @@ def exposed_s(items: TimeItems) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class PricingInputs:
     """Inputs of pricing an op besides the op."""
 
     job: JobSpec
@@ -126,7 +126,7 @@ class Setting:
 )
 def _comm_items(
     comms: tuple[Comm, ...],
-    setting: Setting,
+    inputs: PricingInputs,
     gemm_time: Array,
     chunk_time: Array,
     other_time: Array,
@@ -138,7 +138,7 @@ def _comm_items(
     one of two products neither makes nor needs run beside it where the framework starts them
     first (``overlaps_input_gradients``), all-reduces too: ``other_time``, of that product.
     """
-    cluster, overlap = setting.cluster, setting.traits.overlap
+    cluster, overlap = inputs.cluster, inputs.traits.overlap
     interference = interference_fraction(overlap.communication_multiprocessors, cluster.accelerator)
     hidden = [comm.is_independent and overlap.overlaps_input_gradients for comm in comms]
     beside = [
@@ -147,7 +147,7 @@ def _comm_items(
     ]
     items: TimeItems = {}
     for comm, runs_beside, runs_early in zip(comms, beside, hidden, strict=True):
-        group = group_of(comm.axis, setting.strategy, cluster)
+        group = group_of(comm.axis, inputs.strategy, cluster)
         num_bytes = comm.num_bytes + comm.domain_bytes * (group.local / group.size)
         exposed = seconds = collective_s(
             comm.collective, num_bytes, group, cluster, comm.copies_per_token
@@ -161,7 +161,7 @@ def _comm_items(
                 gemm_time / sum(beside),
                 seconds,
                 chunk_time / sum(beside),
-                setting.strategy.tp,
+                inputs.strategy.tp,
                 overlap.tensor_parallel_overlap,
                 interference,
                 overlap.ring_achieved_fraction,
@@ -220,13 +220,13 @@ def product_gradient_bytes(traits: FrameworkTraits) -> float | None:
     ),
     also=(flash_attention_forward_s, flash_attention_backward_s),
 )
-def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
+def op_items(op: Op, inputs: PricingInputs, *, backward: bool = False) -> TimeItems:
     """Matrix products, fused attention, memory-bound traffic and collectives of one pass of an op.
 
     Products without weights are unfused attention. Weight gradients are accumulated in backward, as
     part of the product where that costs no traffic of its own; chunks are added to none.
     """
-    kernels, accelerator = setting.traits.kernels, setting.cluster.accelerator
+    kernels, accelerator = inputs.traits.kernels, inputs.cluster.accelerator
     traffic = op.backward_bytes if backward else op.forward_bytes
     traffic = traffic * kernels.memory_bound_multiplier
     if op.is_permutation:
@@ -235,12 +235,12 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     chunk_s: GemmPrice = gemm_s
     if backward:
         traffic = traffic + op.params * kernels.weight_gradient_bytes
-        inside_bytes = product_gradient_bytes(setting.traits)
+        inside_bytes = product_gradient_bytes(inputs.traits)
         whole_s = partial(gemm_backward_s, weight_gradient_bytes=inside_bytes)
         chunk_s = gemm_backward_s
     moving_s = element_wise_s(traffic, accelerator, op.tiny_kernels[backward])
     kernel = "gemm" if all(gemm.has_weight for gemm in op.gemms) else "attention"
-    parts = op_precisions(op, setting.job, kernels)
+    parts = op_precisions(op, inputs.job, kernels)
 
     def products_s(gemms: tuple[Gemm, ...], price: GemmPrice) -> Array:
         return ZERO + sum(
@@ -251,18 +251,18 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     if op.is_expert:
         gemm_time = gemm_time / kernels.grouped_rate_fraction
     chunk_time = ZERO
-    if setting.traits.overlap.tensor_parallel_overlap == "ring":
-        tp = setting.strategy.tp
+    if inputs.traits.overlap.tensor_parallel_overlap == "ring":
+        tp = inputs.strategy.tp
         chunks = tuple(replace(gemm, m=gemm.m / tp) for gemm in op.gemms)
         chunk_time = products_s(chunks, chunk_s)
     items = {kernel: all_exposed(gemm_time), "memory_bound": all_exposed(moving_s)}
     if op.attention:
         attention_s = flash_attention_backward_s if backward else flash_attention_forward_s
-        attention = attention_s(op.attention, accelerator, setting.job.precision)
+        attention = attention_s(op.attention, accelerator, inputs.job.precision)
         items = add_items(items, {"attention": all_exposed(attention)})
     is_trained = not any(gemm.is_frozen for gemm in op.gemms)
     other_time = gemm_time * (0.5 * is_trained)
-    comms = _comm_items(op.comms[backward], setting, gemm_time, chunk_time, other_time)
+    comms = _comm_items(op.comms[backward], inputs, gemm_time, chunk_time, other_time)
     return add_items(items, comms)
 
 
@@ -286,15 +286,15 @@ def op_items(op: Op, setting: Setting, *, backward: bool = False) -> TimeItems:
     ),
 )
 def _with_expert_overlap(
-    group: LayerGroup, forward: TimeItems, backward: TimeItems, setting: Setting
+    group: LayerGroup, forward: TimeItems, backward: TimeItems, inputs: PricingInputs
 ) -> tuple[TimeItems, TimeItems]:
     """Hide expert dispatch and combine behind the shared expert or another micro-batch's pass."""
-    overlap = setting.traits.overlap
+    overlap = inputs.traits.overlap
     mode, item = overlap.expert_all_to_all_overlap, "expert_parallel"
     if mode == "none" or item not in forward:
         return forward, backward
     interference = interference_fraction(
-        overlap.communication_multiprocessors, setting.cluster.accelerator
+        overlap.communication_multiprocessors, inputs.cluster.accelerator
     )
     computing = [exposed_s(items) - items[item].exposed_s for items in (backward, forward)]
     hidden = []
@@ -305,7 +305,7 @@ def _with_expert_overlap(
         shared_s = ZERO
         if mode == "shared_expert":
             shared = [op for op in group.ops if op.name.startswith("shared_expert")]
-            own = [op_items(op, setting, backward=bool(is_backward)) for op in shared]
+            own = [op_items(op, inputs, backward=bool(is_backward)) for op in shared]
             shared_s = exposed_s(add_items(*own))
         shown = exposed_all_to_all_s(busy, shared_s, other_s, mode, interference)
         hidden.append(items | {item: Duration(busy_s=busy, exposed_s=shown)})
@@ -322,33 +322,33 @@ class LayerPasses:
     selective: TimeItems  # the part of the forward that selective recomputation repeats
 
 
-def layer_passes(kinds: tuple[LayerGroup, ...], setting: Setting) -> LayerPasses:
+def layer_passes(kinds: tuple[LayerGroup, ...], inputs: PricingInputs) -> LayerPasses:
     """Price the passes of every kind of layer, averaged over the layers.
 
     Each overlapped, then held up by its launches.
     """
     found = dict[str, TimeItems]()
     total = sum(kind.num_layers for kind in kinds)
-    on_host = on_hosts_of(setting.traits, setting.job.precision, setting.cluster.node)
+    on_host = on_hosts_of(inputs.traits, inputs.job.precision, inputs.cluster.node)
     for kind in kinds:
-        priced = [(op, op_items(op, setting)) for op in kind.ops]
+        priced = [(op, op_items(op, inputs)) for op in kind.ops]
         forward = add_items(*(items for _, items in priced))
-        backward = add_items(*(op_items(op, setting, backward=True) for op in kind.ops))
-        forward, backward = _with_expert_overlap(kind, forward, backward, setting)
+        backward = add_items(*(op_items(op, inputs, backward=True) for op in kind.ops))
+        forward, backward = _with_expert_overlap(kind, forward, backward, inputs)
         spared = [scale_items(items, -1.0) for op, items in priced if op.is_spared]
         bare = (forward, backward, add_items(forward, *spared))
         # Forward seconds of the ops, before anything hides, where the host waits for them.
-        waits = host_waits(kind, setting.traits)
+        waits = host_waits(kind, inputs.traits)
         op_s = [exposed_s(items) for _, items in priced] if waits else []
         pass_s = (exposed_s(bare[0]), exposed_s(bare[1]), exposed_s(bare[2]))
-        waits_s = layer_waits_s(kind, pass_s, op_s, on_host, setting.strategy)
+        waits_s = layer_waits_s(kind, pass_s, op_s, on_host, inputs.strategy)
         forward, backward, repeated = (
             add_items(items, {"launch": all_exposed(wait)})
             for items, wait in zip(bare, waits_s, strict=True)
         )
         selected = [
             scale_items(
-                op_items(op.selective_op, setting) if op.selective_op else items,
+                op_items(op.selective_op, inputs) if op.selective_op else items,
                 op.selective_fraction,
             )
             for op, items in priced

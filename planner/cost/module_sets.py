@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.context import Context, with_modules
 from planner.cost.layer import LayerCosts, distinct_shapes, layer_costs, layer_shape, shape_columns
-from planner.cost.layer_time import Setting, exposed_s, op_items
+from planner.cost.layer_time import PricingInputs, exposed_s, op_items
 from planner.layers.block import LayerGroup, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.layers.saved import without_module
@@ -103,7 +103,7 @@ def selective_options(
     """
     rows, index = distinct_shapes(strategy, context.traits.kernels)
     traits = context.traits
-    setting = Setting(job=context.job, cluster=context.cluster, traits=traits, strategy=rows)
+    inputs = PricingInputs(job=context.job, cluster=context.cluster, traits=traits, strategy=rows)
     by_name = {module.name: module for module in context.traits.recompute.modules}
     chosen = [tuple(by_name[name] for name in names) for names in sets]
     groups = _groups(context, layer_shape(rows, context.job))
@@ -116,7 +116,7 @@ def selective_options(
         repeated, stays = np.zeros(shape), np.zeros(shape)
         names = {op.name for op in group.ops}
         for op in group.ops:
-            forward_s = exposed_s(op_items(op, setting))
+            forward_s = exposed_s(op_items(op, inputs))
             under, places = _under_each(op, chosen, names)
             for place, one in enumerate(under):
                 alike = np.equal(places, place)

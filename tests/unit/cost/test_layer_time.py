@@ -10,7 +10,7 @@ from planner.cost.context import Context
 from planner.cost.layer import layer_shape
 from planner.cost.layer_time import (
     LayerPasses,
-    Setting,
+    PricingInputs,
     TimeItems,
     exposed_s,
     layer_passes,
@@ -44,11 +44,11 @@ def changed(
 
 def priced(
     context: Context, columns: StrategyColumns
-) -> tuple[LayerPasses, tuple[LayerGroup, ...], Setting]:
-    traits = context.traits
+) -> tuple[LayerPasses, tuple[LayerGroup, ...], PricingInputs]:
+    traits, cluster = context.traits, context.cluster
     kinds = layer_groups(context.model, layer_shape(columns, context.job), traits)
-    setting = Setting(job=context.job, cluster=context.cluster, traits=traits, strategy=columns)
-    return layer_passes(kinds, setting), kinds, setting
+    inputs = PricingInputs(job=context.job, cluster=cluster, traits=traits, strategy=columns)
+    return layer_passes(kinds, inputs), kinds, inputs
 
 
 COLUMNS = columns_of(dp=64, ep=[2, 4, 8, 16], micro_batch=[1, 2, 4, 1])
@@ -105,12 +105,12 @@ def test_a_shared_expert_hides_as_much_as_its_products_last() -> None:
     context = context_of(model="deepseek-v3", cluster="8xdgx-h100", seq_len=4096)
     traits = changed(context.traits, overlap="shared_expert")
     columns = columns_of(dp=64, ep=64)
-    passes, kinds, setting = priced(replace(context, traits=traits), columns)
+    passes, kinds, inputs = priced(replace(context, traits=traits), columns)
     (mixed,) = (kind for kind in kinds if kind.name == "moe")
     share = mixed.num_layers / sum(kind.num_layers for kind in kinds)
     shared = [op for op in mixed.ops if op.name.startswith("shared_expert")]
     for items, backward in ((passes.forward, False), (passes.backward, True)):
-        beside = sum(exposed_s(op_items(op, setting, backward=backward)) for op in shared)
+        beside = sum(exposed_s(op_items(op, inputs, backward=backward)) for op in shared)
         busy = items[EXPERTS].busy_s / share
         expected = share * exposed_beside_s(beside, busy, interference(context))
         assert items[EXPERTS].exposed_s == pytest.approx(expected)
@@ -207,10 +207,10 @@ def test_exchanges_of_backward_hide_beside_the_product_that_does_not_need_them(
 def test_without_a_product_of_the_weight_s_gradient_nothing_hides_them() -> None:
     context = context_of(model="llama3-70b", cluster="1xdgx-h100")
     columns = columns_of(tp=2, dp=1)
-    _, kinds, setting = priced(context, columns)
+    _, kinds, inputs = priced(context, columns)
     (op,) = (op for op in kinds[0].ops if op.name == "qkv")
     frozen = replace(op, gemms=tuple(replace(gemm, is_frozen=True) for gemm in op.gemms))
     assert context.traits.overlap.overlaps_input_gradients
-    found = op_items(frozen, setting, backward=True)["tensor_parallel"]
+    found = op_items(frozen, inputs, backward=True)["tensor_parallel"]
     assert found.exposed_s == found.busy_s
-    assert op_items(op, setting, backward=True)["tensor_parallel"].exposed_s < 0.5 * found.busy_s
+    assert op_items(op, inputs, backward=True)["tensor_parallel"].exposed_s < 0.5 * found.busy_s
