@@ -35,8 +35,8 @@ def places_of(like: str) -> dict[str, str]:
     return {"model": recipe.model, "cluster": f"{recipe_cluster(recipe).num_nodes}x{recipe.node}"}
 
 
-def started(query: Query) -> Query:
-    """Return the question with what its recipe or file states of what nobody says."""
+def with_like(query: Query) -> Query:
+    """Return the question with the options that its ``--like`` states and it leaves open."""
     like = query.get("like")
     if like is None:
         return query

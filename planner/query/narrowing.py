@@ -17,7 +17,7 @@ from planner.limits import brief
 from planner.notes import NoteKind, Problems
 from planner.query.options import FIXED, OPTIONS, word_of
 from planner.query.query import Query
-from planner.query.software import able
+from planner.query.software import supporting
 from planner.search.space.count import unsupported_value
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.space import EVERYTHING
@@ -109,7 +109,7 @@ def with_values(
     found = {each.traits.name: unsupported_value(each, narrowing) for each in contexts}
     lacking = {name: why for name, (_, why) in found.items()}
     option, _, given = next((text for text, _ in found.values() if text), "").partition(" ")
-    kept = able(contexts, lacking, option, given, problems)
+    kept = supporting(contexts, lacking, option, given, problems)
     problems.finish()
     return kept
 

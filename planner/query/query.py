@@ -51,7 +51,7 @@ class Query:
         return () if option.many else option.default
 
     def with_(self, **changes: object) -> "Query":
-        """Return the same question with some options said otherwise; None takes one back."""
+        """Return the question with other values of some options; None takes an option back."""
         places: Any = {name: str(changes.pop(name)) for name in PLACES if name in changes}
         check_names(changes)
         said, problems = _values(changes)

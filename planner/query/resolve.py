@@ -25,19 +25,19 @@ from planner.formats.format import Format
 from planner.frameworks.settings import usual_mtp_layers
 from planner.notes import COMMAND_LINE, Note, NoteKind, Problems
 from planner.query.job import read_job, read_precision
-from planner.query.like import not_priced_in, started
+from planner.query.like import not_priced_in, with_like
 from planner.query.narrowing import expressible, narrowing_of, with_values
 from planner.query.objectives import AMOUNTS, FASTEST, OBJECTIVES, WORDS, Aim, JobLimits
 from planner.query.query import Query
 from planner.query.software import (
     format_meant,
+    frameworks_at_precision,
+    frameworks_that_train,
+    frameworks_with_mtp,
     meant,
-    mtp_layers_in,
     note_idle_modules,
     read_frameworks,
     read_training,
-    training_in,
-    training_so,
     unsupported_hardware,
 )
 from planner.search.space.narrow import Narrowing
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def context(self) -> Context:
-        """The first one."""
+        """Context of the first framework."""
         return self.contexts[0]
 
     def of(self, context: Context) -> Self:
@@ -82,14 +82,14 @@ class Resolved(Case):
     fmt: Format | None = None  # the format of files whose space it is, where one was asked for
 
     def with_batch(self, batch: int, text: str) -> "Resolved":
-        """Return the same with another global batch, in sequences, and a note that says so."""
+        """Return the question with another global batch, in sequences, and a note that says so."""
         note = Note(kind=NoteKind.default, text=text, subject="global_batch")
         other = self.without_note("global_batch")
         other = other.with_each(lambda context: context.with_job(global_batch=batch))
         return replace(other, notes=(*other.notes, note))
 
     def without_note(self, subject: str) -> "Resolved":
-        """Return the same without what was noted on an option."""
+        """Return the question without the notes on an option."""
         kept = tuple(each for each in self.notes if each.subject != subject)
         return replace(self, notes=kept)
 
@@ -108,7 +108,7 @@ def resolve(
     hold those of other options, to be reported with these.
     """
     problems = problems or Problems()
-    asked, query = query, problems.read(partial(started, query)) or query
+    asked, query = query, problems.read(partial(with_like, query)) or query
     problems.found += query.problems
     problems.notes += problems.read(partial(not_priced_in, asked.get("like"))) or []
     model = _read_model(query.model, problems)
@@ -118,11 +118,11 @@ def resolve(
     fmt = fmt or format_meant(query.get("framework"))
     frameworks = read_frameworks(query, fmt, model, cluster, problems)
     precision = read_precision(query.get("precision"), cluster, problems)
-    frameworks = training_in(precision, frameworks, problems)
+    frameworks = frameworks_at_precision(precision, frameworks, problems)
     training = read_training(query, problems)
-    frameworks = training_so(training, frameworks, model, precision, problems)
-    ahead = query.get("mtp_layers")
-    frameworks = mtp_layers_in(ahead, model, frameworks, problems)
+    frameworks = frameworks_that_train(training, frameworks, model, precision, problems)
+    given_mtp = query.get("mtp_layers")
+    frameworks = frameworks_with_mtp(given_mtp, model, frameworks, problems)
     job = read_job(query, model, cluster, precision, training, problems)
     narrowing = narrowing_of(query, problems)
     aim = read_aim(query, cluster, problems)
@@ -136,7 +136,7 @@ def resolve(
         Context(
             model=model,
             job=replace(
-                job, mtp_layers=usual_mtp_layers(model, traits) if ahead is None else ahead
+                job, mtp_layers=usual_mtp_layers(model, traits) if given_mtp is None else given_mtp
             ),
             cluster=cluster,
             traits=traits,
@@ -179,7 +179,7 @@ def _searched(
     narrowing: Narrowing,
     problems: Problems,
 ) -> tuple[Context, ...]:
-    """Contexts with what a search may choose, less what no framework or format can say."""
+    """Contexts with what a search may choose, limited to what framework and format can express."""
     if query.get("recompute_modules") is not None:
         note_idle_modules(contexts, problems)
     else:
@@ -223,7 +223,7 @@ def note_hardware(cluster: ClusterSpec, problems: Problems) -> None:
 
 
 def read_aim(query: Query, cluster: ClusterSpec | None, problems: Problems) -> Aim:
-    """Return what a question asks for; price and power that it needs must be known."""
+    """Read objective, limits and frontier; prices and power that they need must be known."""
     tokens, deadline, rate, budget = (
         query.get(name) for name in ("tokens", "deadline", "min_tokens_per_s", "budget")
     )
@@ -298,7 +298,7 @@ def with_host_memory(cluster: str, given: str | None, problems: Problems) -> str
 
 
 def place_of(cluster: str | None, host_memory: str | None) -> str | None:
-    """Return the same where a file may state the cluster; raises InputError."""
+    """Return :func:`with_host_memory` of a cluster that a file may state; raises InputError."""
     if host_memory is None:
         return cluster
     problems = Problems()

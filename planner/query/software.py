@@ -60,14 +60,14 @@ def meant(option: str, text: str, known: Sequence[str], problems: Problems) -> s
     return found
 
 
-def able(
+def supporting(
     chosen: Sequence[Chosen],
     reasons: Mapping[str, str],
     option: str,
     given: object,
     problems: Problems,
 ) -> tuple[Chosen, ...]:
-    """Those that can do what an option asks for; the others are noted, where none can refused.
+    """Return what supports an option; the rest is noted, or a problem where nothing supports it.
 
     ``reasons`` by the frameworks' names, in the order of ``chosen``: why one cannot, else empty.
     """
@@ -160,7 +160,7 @@ def read_frameworks(
         )
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
     lacking = {each: profile_problem(each, profile) for each in named}
-    names = able(named, lacking, "--profile", profile, problems)
+    names = supporting(named, lacking, "--profile", profile, problems)
     optimizer = meant("--optimizer", query.get("optimizer"), optimizer_names(), problems)
     settings = problems.read(partial(read_settings, query.get("settings"))) or ()
     settings = tuple({**dict(stack.facts if stack else ()), **dict(settings)}.items())
@@ -168,7 +168,7 @@ def read_frameworks(
     lacking = {each.name: _refused(with_optimizer, each, optimizer) for each in loaded}
     return tuple(
         _with_options(with_optimizer(each, optimizer), query, problems)
-        for each in able(loaded, lacking, "--optimizer", optimizer, problems)
+        for each in supporting(loaded, lacking, "--optimizer", optimizer, problems)
     )
 
 
@@ -200,7 +200,7 @@ def _with_options(traits: FrameworkTraits, query: Query, problems: Problems) -> 
     return traits
 
 
-def training_in(
+def frameworks_at_precision(
     precision: Precision, chosen: Sequence[FrameworkTraits], problems: Problems
 ) -> tuple[FrameworkTraits, ...]:
     """Return the frameworks that train in the precision."""
@@ -211,7 +211,7 @@ def training_in(
         f"given {precision}"
         for each in chosen
     }
-    return able(chosen, lacking, "--precision", precision, problems)
+    return supporting(chosen, lacking, "--precision", precision, problems)
 
 
 def read_training(query: Query, problems: Problems) -> Training:
@@ -243,20 +243,20 @@ def read_training(query: Query, problems: Problems) -> Training:
     return Training(mode=mode, rank=rank or USUAL_RANK, targets=chosen)
 
 
-def training_so(
+def frameworks_that_train(
     training: Training,
     chosen: Sequence[FrameworkTraits],
     model: ModelSpec | None,
     precision: Precision,
     problems: Problems,
 ) -> tuple[FrameworkTraits, ...]:
-    """Return the frameworks that train so, as they do; those of several that do not are noted."""
+    """Return the traits of frameworks that train what is asked; others are noted, or a problem."""
     if not training.is_frozen:
         return tuple(chosen)
     if model is not None and not model.mixer:
         training = training.without_mixers
     lacking = {each.name: _refused(with_training, each, training) for each in chosen}
-    kept = able(chosen, lacking, "--train", training.mode, problems)
+    kept = supporting(chosen, lacking, "--train", training.mode, problems)
     if training.targets == TARGETS and any(traits.kernels.joins_adapters for traits in kept):
         problems.note(
             NoteKind.default,
@@ -279,7 +279,7 @@ def training_so(
     return tuple(with_training(each, training) for each in kept)
 
 
-def mtp_layers_in(
+def frameworks_with_mtp(
     given: int | None,
     model: ModelSpec | None,
     chosen: Sequence[FrameworkTraits],
@@ -310,7 +310,7 @@ def mtp_layers_in(
             else f"{given} given; {each.name} ({each.profile}) {without}"
             for each in chosen
         }
-        return able(chosen, lacking, "--mtp-layers", given, problems)
+        return supporting(chosen, lacking, "--mtp-layers", given, problems)
     return tuple(chosen)
 
 
