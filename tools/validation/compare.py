@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.cost.estimate import Ends, Estimate, accuracy_regime, estimate
+from planner.cost.estimate import Estimate, accuracy_regime, estimate
 from planner.cost.kernels import peak_flops_per_s
 from planner.cost.ledger import StageLedger, stage_ledgers
 from planner.cost.stage_model import price
@@ -44,7 +44,7 @@ class Comparison:
     skipped: str | None = None
     run_class: RunClass | None = None
     """Published runs that the prediction's range is taken from."""
-    machine_ends_s: Ends | None = None
+    machine_ends_s: tuple[float, float] | None = None
     """Predicted on the fastest and the slowest machine of the kind."""
 
     @property
