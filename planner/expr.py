@@ -205,7 +205,7 @@ def part_of(owner: object, name: str) -> Value:
 
 
 class Names(dict[str, Any]):
-    """What expressions ask for: own values, those of a ``table``, else what ``ask`` knows."""
+    """Names in expressions, looked up when needed: own values, a ``table``'s, else ``ask``'s."""
 
     def __init__(
         self,
@@ -222,15 +222,15 @@ class Names(dict[str, Any]):
         return self.value(self.table[name]) if name in self.table else self.ask(name)
 
     def value(self, expression: object) -> Value:
-        """What an expression comes to."""
+        """Evaluate an expression."""
         return computed(parsed(str(expression)), self, self.functions)
 
     def filled(self, text: str) -> str:
-        """A text with the values of the expressions in its braces."""
+        """Format a text whose braces hold expressions."""
         return _Filled().vformat(text, (), self)
 
     def said(self, conditions: Mapping[str, object]) -> Iterator[str]:
-        """The texts whose conditions hold."""
+        """Yield the texts whose conditions hold, formatted."""
         return (self.filled(text) for text, each in conditions.items() if self.value(each))
 
 

@@ -46,7 +46,7 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """The time is up."""
+        """True once the time is up."""
         return self.ends_s is not None and time.monotonic() > self.ends_s
 
     def left_s(self) -> float:
@@ -122,12 +122,12 @@ class Found:
 
     @property
     def plan(self) -> Plan | None:
-        """The best one."""
+        """The best plan."""
         return self.plans[0] if self.plans else None
 
     @property
     def is_complete(self) -> bool:
-        """No time limit struck."""
+        """True if no search ran into its time limit."""
         return all(result.is_complete for result in self.searches)
 
 

@@ -1,4 +1,4 @@
-"""What searches found before, in the folder of the user's caches."""
+"""Results of earlier searches, kept in the user's cache folder."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def remembered(
 
 
 def _entry(question: str) -> Path | None:
-    """Where the answer to a question is kept; None where that is off, or there is no home."""
+    """Path of a question's cached result; None if the cache is off or there is no home folder."""
     if os.environ.get("PLANNER_CACHE") == "off":
         return None
     with suppress(RuntimeError):
@@ -85,7 +85,7 @@ def _sources() -> tuple[tuple[str, int], ...]:
 
 
 def _kept(path: Path) -> SearchResult | None:
-    """What was found before; None where nothing is kept, or not as it was written."""
+    """Read a cached result; None if there is none or it cannot be read."""
     with suppress(InputError):
         digest, _, text = read_text(path, MOST_KEPT_BYTES).partition("\n")
         if digest == sha256(text.encode()).hexdigest():

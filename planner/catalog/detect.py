@@ -104,7 +104,7 @@ def merge(sources: Sequence[Source], accelerator: str = "") -> Machine:
 
 
 def _first(observations: Sequence[Observation], name: str) -> Any:  # noqa: ANN401
-    """The first value told of a field."""
+    """First value of a field that any source reports."""
     return next((value for item in observations if (value := getattr(item, name))), None)
 
 
@@ -234,7 +234,7 @@ def _overrides(
 def _memory(
     observations: Sequence[Observation], told: str, key: str, known: Figure | None
 ) -> Iterator[Override]:
-    """The first memory told that is another than the catalog's."""
+    """First reported memory that differs from the catalog's."""
     for item in observations:
         gib = (getattr(item, told) or 0.0) / 1024
         if gib and not (known and _same(gib, known.value)):

@@ -41,7 +41,7 @@ FIGURE_KEYS: Mapping[str, Any] = load_own(__package__, "figure_keys.yaml")
 
 @cache
 def as_stated(path: Path) -> dict[str, Any]:
-    """What a file of the catalog states, not checked; nobody changes it."""
+    """Load a catalog file as it stands, unchecked; the cached mapping must not be changed."""
     file: dict[str, Any] = load_trusted(path)
     return file
 

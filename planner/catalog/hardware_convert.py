@@ -190,7 +190,7 @@ def to_node(
 
 
 def _reached(scale_up: ScaleUpSection, pcie: PcieFile) -> dict[str, Any]:
-    """What collectives reach of PCIe, where the node does not state it."""
+    """Efficiency of collectives over PCIe, where the node does not state it."""
     if scale_up.efficiency_fraction or not scale_up.peer_to_peer:
         return {}
     if not scale_up.peer_to_peer.value:

@@ -56,7 +56,7 @@ def model_file(name: str) -> Path:
 
 
 def _known_instead(name: str) -> str:
-    """Names that may be meant, of the size that this name says; else the nearest in size."""
+    """Hint for an unknown model: similar names of the same size, else the model nearest in size."""
     size, alike = _billions(name), list_models()
     if size is not None:
         sizes = {known: _billions(known) or _stated_billions(known) for known in alike}
@@ -71,7 +71,7 @@ def _known_instead(name: str) -> str:
 
 
 def _nearest_in_size(billions: float, *, is_mixture: bool) -> str:
-    """The model of the nearest size, of a mixture the nearest mixture."""
+    """Hint that names the model nearest in size; for a mixture the nearest mixture."""
     distance = {
         name: abs(math.log(_stated_billions(name) / billions))
         for name in list_models()
@@ -85,7 +85,7 @@ def _stated_billions(name: str) -> float:
 
 
 def _billions(name: str) -> float | None:
-    """Parameters that a name says, in billions."""
+    """Billions of parameters stated in a model's name; None if none are."""
     # 70b of llama3-70b, 30b of qwen3-30b-a3b, not its active a3b; 7b1 is 7b.
     size = r"(?<![a-z0-9.])([0-9]{1,4}(?:\.[0-9]{1,3})?)([mbt])[0-9]?(?![a-z0-9])"
     said = re.search(size, name.lower())
@@ -214,7 +214,7 @@ def catalog_name(name: str) -> str | None:
 
 
 def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
-    """What a name means among these, by its spelling without owner and endings."""
+    """Look up a name without owner, case, hyphens and the endings of checkpoints."""
     # of a checkpoint's training, date and storage, which leave the architecture as it is
     ending = (
         "-(instruct|chat|base|hf|it|sft|dpo|v[01]\\.[0-9]|[0-9]{4}|bf16|fp8|full|pt|thinking|think|1m"
@@ -231,12 +231,12 @@ def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
 
 @cache
 def _spellings(file: str) -> Mapping[str, Any]:
-    """What one of the catalog's files of names says, by plain names."""
+    """Load a file of the catalog's ``names`` folder, keyed by plain names."""
     return {plain(name): said for name, said in as_stated(models_dir() / "names" / file).items()}
 
 
 def _missing_layers(name: str) -> Mapping[str, Any] | None:
-    """What is not modelled of the layers of a model that is known by name alone, and its size."""
+    """Layers and size of a model known by name only because its layers are not modelled."""
     return _meant_by(name, _spellings("not_modelled.yaml"))
 
 

@@ -91,7 +91,7 @@ def ask_host(meminfo: Path = Path("/proc/meminfo")) -> list[Source]:
 
 
 def _asked(command: Sequence[str]) -> Source:
-    """What a tool tells; its failure is a problem with the last line it printed."""
+    """Run a tool and parse its output; raises InputError with its last line if it fails."""
     where = " ".join(word.split("=")[0] for word in command[:2])
     run = partial(subprocess.run, capture_output=True, encoding="utf-8", errors="replace")
     try:

@@ -48,7 +48,7 @@ def find_recipes(words: tuple[str, ...]) -> list[Recipe]:
 
 
 def unique_match(words: tuple[str, ...], is_known: Callable[[str], bool]) -> str | None:
-    """The entry that a single word means: one that is known, or a word that is nobody's."""
+    """The word, if it is the only one and names an entry; else None."""
     word = words[0] if len(words) == 1 else ""
     return word if word and is_known(word) else None
 
@@ -95,12 +95,12 @@ def _hardware_words(entry: Entry) -> frozenset[str]:
 
 
 def stated(kind: Kind, name: str) -> dict[str, Any]:
-    """What the file of an entry of the catalog states, not checked."""
+    """Load the file of a catalog entry, unchecked."""
     return read_file(kind, name)[1]
 
 
 def _applies(word: str, own: frozenset[str]) -> bool:
-    """A word applies where one of its own begins so; a number is not the beginning of another."""
+    """True if the word is a prefix of one of the entry's words; 8 is no prefix of 80."""
     end = r"(?!\d)" if word[-1:].isdigit() else ""
     return any(re.match(re.escape(plain(word)) + end, one) for one in own)
 

@@ -192,7 +192,7 @@ def _linted(
 
 
 def _as_likely(findings: Sequence[Finding], reading: ParsedConfig) -> tuple[Finding, ...]:
-    """Errors are warnings where nobody knows that the training script keeps to the rules."""
+    """Turn errors into warnings if the training script is not the framework's own."""
     if not reading.run_by:
         return tuple(findings)
     why = f"; {reading.run_by[-60:]} is not {reading.format}'s own, and may do otherwise"
@@ -286,10 +286,7 @@ def legality_findings(layout: "Layout", *, is_plan: bool) -> Iterator[Finding]:
 
 
 def not_said_yet(findings: Sequence[Finding], said: Sequence[Finding]) -> list[Finding]:
-    """Findings that are not said by others of them, nor at keys of errors of the format's own.
-
-    Those come first.
-    """
+    """Drop findings at keys with errors in ``said``, or of rules that another covers (SAID_BY)."""
     errors = [one for one in said if one.severity == "error"]
     keys = {one.key for one in errors if one.key}
     rules = {one.kind for one in (*errors, *findings)}

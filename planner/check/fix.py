@@ -218,7 +218,7 @@ def _stated_in(reading: ParsedConfig) -> Stated:
 def _dropped(
     changes: Sequence[FieldChange], before: Stated, after: Stated
 ) -> Iterator[FieldChange]:
-    """What the file states besides, and the fixed one does not."""
+    """Changes for decisions that the file states and the fixed file no longer does."""
     shown = {change.key for change in changes}
     for name, (path, old) in before.items():
         _, new = after.get(name, ("", NOWHERE))

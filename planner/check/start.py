@@ -1,4 +1,4 @@
-"""Where repairs of a file start, and what it becomes with a strategy in it."""
+"""The layout from which a file is repaired, and the file with another strategy written into it."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -33,7 +33,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Start:
-    """A whole strategy, however broken the file is, and what it is to become legal for."""
+    """Start of a file's repair: its complete strategy, legal or not, and the job it must fit."""
 
     kind: Format
     source: SourceText
@@ -90,7 +90,7 @@ class Start:
 
 
 def without(strategy: Strategy, origin: Strategy, assumed: AbstractSet[str]) -> Strategy:
-    """The strategy as a file leaves it open: neutral where it is what was assumed of the origin."""
+    """The strategy with neutral values for assumed fields that are as in the origin."""
     if "recompute" in assumed and strategy.recompute == origin.recompute:
         strategy = with_policy_on_all_layers(strategy, "none")
     if "zero_stage" in assumed and strategy.zero_stage == origin.zero_stage:
@@ -117,7 +117,7 @@ ASSUMED = {
 
 
 def at_least(layout: Layout) -> Layout:
-    """The layout where what is assumed takes the least memory."""
+    """The layout under the assumptions that take least memory."""
     context, strategy = layout.context, layout.strategy
     if "zero_stage" in layout.assumes:
         strategy = replace(strategy, zero_stage=3)

@@ -134,7 +134,7 @@ def _memory(lines: Sequence[str]) -> Memory:
 
 
 def _found(lines: Sequence[str]) -> dict[StepForm, list[Step]]:
-    """Every form with the steps as it prints them; a line is of the first form that it fits."""
+    """Find the steps of every form in a log; each line belongs to the first form it matches."""
     found: dict[StepForm, list[Step]] = {form: [] for form in forms.STEPS}
     for at, line in enumerate(lines, 1):
         for part in line.split("\r"):

@@ -80,7 +80,7 @@ class Rowed:
         return self.but(**values)
 
     def but(self, **values: Any) -> Self:  # noqa: ANN401 - of any fields
-        """Return the same strategies with other values of some fields."""
+        """Return a copy with some fields replaced."""
         # Past __init__, which takes as long as the arithmetic on a few strategies.
         changed = object.__new__(type(self))
         vars(changed).update(vars(self) | values)

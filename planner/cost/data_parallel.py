@@ -45,7 +45,7 @@ class DataParallelCosts(Rowed):
 
     @property
     def both_gathers(self) -> Array:
-        """The same of frozen weights."""
+        """Per micro-batch: gathers and copies of forward and backward, of frozen weights."""
         return self.layer_forward + self.layer_backward_gather + 2.0 * self.copy_gather
 
 

@@ -74,7 +74,7 @@ def add_items(*parts: TimeItems) -> TimeItems:
 
 
 def scale_items(items: TimeItems, factor: Array | float) -> TimeItems:
-    """Multiply every duration."""
+    """Multiply every duration by a factor."""
     return {name: duration * factor for name, duration in items.items()}
 
 
@@ -173,12 +173,12 @@ def _comm_items(
 
 
 def comm_items(items: TimeItems) -> TimeItems:
-    """Collectives alone."""
+    """Select the items that are collectives."""
     return {name: duration for name, duration in items.items() if name in COMM_ITEMS}
 
 
 def all_exposed(seconds: Array) -> Duration:
-    """Nothing runs beside it."""
+    """Duration of work that nothing runs beside: all of it is exposed."""
     return Duration(busy_s=seconds, exposed_s=seconds)
 
 

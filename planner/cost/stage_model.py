@@ -136,7 +136,7 @@ class PricedStrategy:
         return step_end_terms(self.parts, layer_times(self.parts))
 
     def numbers(self, stage: int) -> dict[Per, float]:
-        """How many a stage has of what items are counted per."""
+        """How often a stage has each unit that items are counted per: its layers, its ends, ..."""
         is_last = 1.0 * (stage == self.strategy.head_stage)
         stages = all_stages(self.strategy.pp)
         received, sent = self.model.buffers_held(stages, self.model.in_flight(stages))

@@ -134,7 +134,7 @@ def chunk_stages(subject: PricedStrategy) -> list[int]:
 
 
 def chunk_numbers(subject: PricedStrategy) -> list[dict[Per, float]]:
-    """How many every chunk has of what items are counted per: its share of its stage's layers.
+    """:meth:`PricedStrategy.numbers` by chunk, each with its share of its stage's layers.
 
     Layers as :func:`chunk_layers` deals them out, equal shares in V-shaped schedules.
     """
@@ -152,7 +152,7 @@ def chunk_numbers(subject: PricedStrategy) -> list[dict[Per, float]]:
 
 
 def _kind(address: str) -> str:
-    """What an item of time counts as in a pass."""
+    """Name under which a pass draws an item: of some groups the group's, else its own."""
     head = address.partition(".")[0]
     return head if head in (RECOMPUTE, COMPUTE, SHARDING) else address
 

@@ -98,7 +98,7 @@ SHARES = {
 
 @dataclass(frozen=True, kw_only=True)
 class TimeTerm:
-    """Items that a stage has as often as it has what they are counted per."""
+    """Time items, and the unit they are counted per: a stage, one of its layers, an end, ..."""
 
     per: Per
     items: TimeItems
@@ -106,7 +106,7 @@ class TimeTerm:
     passes: str = "both"  # When it runs; a key of SHARES
 
     def items_at(self, costs: LayerCosts) -> TimeItems:
-        """Items for every strategy."""
+        """Items with one row per strategy."""
         return costs.items_at(self.items) if self.by_shape else self.items
 
     def exposed_at(self, costs: LayerCosts) -> Array:

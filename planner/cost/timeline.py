@@ -68,7 +68,7 @@ def _exposed(items: TimeItems, whole_s: float) -> dict[str, float]:
 
 
 def _in_turn(start_s: float, items: Seconds) -> Iterator[Slice]:
-    """A slice per item."""
+    """Yield one slice per item, one after the other."""
     for name, seconds in items.items():
         end = start_s + seconds
         yield Slice(start_s=start_s, end_s=end, kind=name, seconds={name: seconds})

@@ -54,7 +54,7 @@ class KeyValue:
 
 
 def told(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
-    """Lines of keys with their values and why; None is not written."""
+    """Yield a KeyValue per key; a value of None is not written."""
     for key, (value, why) in values.items():
         if value is not None:
             yield KeyValue(key=key, value=value, why=why)
@@ -66,9 +66,9 @@ def asked(
     table: Mapping[str, str] | None = None,
     **own: object,
 ) -> Names:
-    """What expressions ask of a plan: fields of the strategy, parts of the context, a table's.
+    """Names in expressions about a plan: fields of the strategy, parts of the context, a table's.
 
-    Of a part that is none every field is none.
+    Every field of a part that is None is None.
     """
 
     def ask(name: str) -> object:
@@ -81,7 +81,7 @@ def asked(
 def says(
     values: Mapping[str, tuple[Value, Why]], *, assumed: str = "False", is_default: bool = False
 ) -> To:
-    """Keys with their values and why; None is not written. ``assumed``: whether they are so."""
+    """Return a writer of these keys; None is not written. ``assumed``: condition of is_assumed."""
 
     def to(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
         names = asked(context, strategy)
@@ -100,7 +100,7 @@ def says(
 
 
 def derived(name: str, key: str, read: Callable[[Settings], object]) -> Of:
-    """A decision that follows from settings, with the place of a key; None: nothing follows."""
+    """Return a reader of a decision, with the place of a key; ``read`` gives None for none."""
 
     def of(settings: Settings) -> Decided:
         value = read(settings)
@@ -111,12 +111,12 @@ def derived(name: str, key: str, read: Callable[[Settings], object]) -> Of:
 
 
 def stated(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
-    """A decision that a key states by a value of a kind; no other value states it."""
+    """Return a reader of the decision that a key states; ``read`` gives None for other values."""
     return derived(name, key, lambda settings: read(given(settings, key)))
 
 
 def switched(name: str, key: str, value: object) -> Of:
-    """A decision that a flag makes where it is on."""
+    """Return a reader of a decision that holds where a flag is on."""
     return derived(
         name,
         key,
@@ -125,12 +125,12 @@ def switched(name: str, key: str, value: object) -> Of:
 
 
 def unless(conditions: Mapping[str, str]) -> Cannot:
-    """Reasons why a plan cannot be said, by conditions."""
+    """Return a function that yields why a plan cannot be expressed: texts whose conditions hold."""
     return lambda context, strategy: asked(context, strategy).said(conditions)
 
 
 def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
-    """Reasons of a format's ``cannot.yaml`` by the names of its parts: texts by conditions."""
+    """Load ``cannot.yaml``: by part, a function that yields why a plan cannot be expressed."""
     tables = load_own(package, "cannot.yaml")
     names = tables.get("names", {})
     return {part: partial(_refused, table, names) for part, table in tables.items()}
@@ -147,7 +147,7 @@ def _refused(
 
 
 def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
-    """One function for a row that gives all that several give, in their order."""
+    """Join functions of a row into one that returns all of their results in order."""
 
     def given(*args: object) -> list[Any]:
         return [each for function in functions for each in function(*args)]
@@ -162,7 +162,7 @@ def nothing(*_: object) -> Iterator[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyMapping:
-    """A decision of a plan, or some that share their keys, in a format's words."""
+    """Row of a format's table: a decision, or several that share keys, as written and as read."""
 
     names: tuple[str, ...]
     """Names of DECISIONS, of others: distinguished, but decided by no plan; none: its keys are
@@ -195,7 +195,7 @@ def of_key(
     more: tuple[str, ...] = (),
     is_default: bool = False,
 ) -> KeyMapping:
-    """The row of a decision that one key carries; where its value is None it is not written.
+    """Return the row of a decision that one key carries; a value of None is not written.
 
     What a file decides is read from the key's value, or ``follows`` from all settings. Without a
     name the key is needed beside a decision, and is none. ``more`` keys carry it too.
@@ -212,7 +212,7 @@ def of_key(
 
 
 def lines_of(table: Table, context: Context, strategy: Strategy) -> list[KeyValue]:
-    """Everything a file says of a plan that it can say, in the order of the table."""
+    """Keys and values that express a plan, in the order of the table."""
     return [line for row in table for line in row.to(context, strategy)]
 
 
@@ -227,7 +227,7 @@ def decided_in(table: Table, settings: Settings) -> dict[str, Located]:
 
 
 def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
-    """Every reason why a format cannot say a plan; empty where it can."""
+    """Reasons why a format cannot express a plan; empty if it can."""
     found: list[str] = []
     for row in table:
         refused = row.cannot(context, strategy)
@@ -236,7 +236,7 @@ def reasons(table: Table, context: Context, strategy: Strategy) -> list[str]:
 
 
 def refuse(title: str, found: Sequence[str]) -> None:
-    """Raise ExpressError with every reason; nothing where there is none."""
+    """Raise ExpressError with every reason, if there are any."""
     if found:
         raise ExpressError("\n".join([f"{title} cannot express this plan:", *found]))
 

@@ -49,7 +49,7 @@ class Finding:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Join the first names, and say how many more there are."""
     rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{rest}"
 
@@ -314,7 +314,7 @@ class Format:
     """The same of one model."""
 
     def framework_of(self, reading: ParsedConfig) -> str:
-        """Whose traits and rules of the search hold for a file."""
+        """Name of the framework whose traits and search rules apply to a file."""
         return self.engine(reading.settings) or self.framework
 
     def refused(self, context: Context) -> Iterator[str]:
@@ -325,7 +325,7 @@ class Format:
             yield f"--train {context.traits.training.mode}: {self.name} files say {allowed}"
 
     def emitted(self, context: Context, strategy: Strategy) -> Emitted:
-        """``emit``, after what ``refused`` says; raises ExpressError."""
+        """Express a plan by ``emit``; ExpressError also for an unsupported training mode."""
         self._refuse(context)
         return self.emit(context, strategy)
 
@@ -335,7 +335,7 @@ class Format:
         context: Context,
         strategy: Strategy,
     ) -> SourceText:
-        """``write_into``, after what ``refused`` says; raises ExpressError."""
+        """Edit a file by ``write_into``; ExpressError also for an unsupported training mode."""
         self._refuse(context)
         made = self.write_into(source, context, strategy)
         return SourceText(path=source.path, text=made) if isinstance(made, str) else made

@@ -90,7 +90,7 @@ def recognised(source: SourceText) -> list[Format]:
 
 
 def hosts_in(source: SourceText) -> tuple[Format, Hosts] | None:
-    """Whose hostfile a file is, and what it says; None where it is none."""
+    """Read a launcher's hostfile: the format it belongs to, and its hosts; None if it is none."""
     for kind in _of_frameworks(source):
         if hosts := kind.hosts(source):
             return kind, hosts
@@ -122,7 +122,7 @@ def own_texts(table: str, name: str) -> Mapping[str, str]:
 
 
 def not_priced(reading: ParsedConfig) -> tuple[Located, str] | None:
-    """What a file asks for and plans do not price, and where it does so first; None: nothing."""
+    """Place of the first setting that plans do not price, and a note on all of them; else None."""
     table, off = own_texts("not_priced", reading.format), ("false", "0", "0.0", "none", "null")
     idle = own_texts("not_priced", f"{reading.format}.idle")
     found = [

@@ -150,7 +150,7 @@ def which(refused: Refused) -> Iterator[str]:
 
 
 def first_of(refused: Refused) -> Refused:
-    """Only the first of those that are so: what stands behind it follows from it."""
+    """Keep only the first condition that holds: later ones follow from it."""
     return dict.fromkeys(islice(which(refused), 1), True)
 
 
@@ -164,7 +164,7 @@ class ConfigView:
     """Keys that were asked for whose value the file leaves open; what rests on it is not said."""
 
     def named(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-        """What conditions name so: an attribute of the view, or a setting."""
+        """Value of a name in conditions: an attribute of the view, else a setting."""
         return getattr(self, name) if name in dir(self) else self.setting(name)
 
     def setting(self, name: str) -> Any:  # noqa: ANN401 - whatever the file holds
@@ -320,7 +320,7 @@ def _broken(
     keys: Sequence[str],
     file: ConfigView,
 ) -> Violations:
-    """What is wrong by the conditions that hold of a file, key by key."""
+    """Yield key and message of every condition that holds of a file."""
     for key in keys:
         own = {"key": key, "given": file[key], "is_given": key in file.settings}
         named = Names(file.named, FUNCTIONS, names, **own)

@@ -49,7 +49,7 @@ _SECTIONS: dict[str, type[Any]] = {
 
 @cache
 def _own(*names: str) -> dict[str, Any]:
-    """What a file of this package holds."""
+    """Load a YAML file of this package."""
     held: dict[str, Any] = load_own(__package__, *names)
     return held
 

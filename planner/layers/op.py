@@ -66,7 +66,7 @@ class LayerShape:
 
     @property
     def wideness(self) -> float:
-        """Traffic of an element over that of one of 16 bits, which traits count."""
+        """Width of an activation's element over 16 bits, for which traits count traffic."""
         return self.element_bytes / ELEMENT_BYTES
 
     @property
@@ -75,7 +75,7 @@ class LayerShape:
         return np.asarray(self.micro_batch * self.seq_len / self.cp)
 
     def kept(self, name: str, width: Array) -> "SavedTensor":
-        """A tensor of so many elements per token, in the width of activations."""
+        """Return a saved tensor of ``width`` elements per token, in the activations' dtype."""
         tokens, size = self.num_tokens, self.element_bytes
         return SavedTensor(name=name, rows=tokens, width=width, element_bytes=size)
 
@@ -180,7 +180,7 @@ BothComms: TypeAlias = tuple[Comms, Comms]
 
 
 def waited_for(comms: Comms) -> Comms:
-    """The same, with nothing beside them."""
+    """Mark collectives as waited for: nothing runs beside them."""
     return tuple(replace(comm, is_waited_for=True) for comm in comms)
 
 
@@ -203,7 +203,7 @@ class SavedTensor:
 
 
 def total_bytes(tensors: tuple[SavedTensor, ...]) -> Array:
-    """Sum over tensors."""
+    """Bytes of all tensors together."""
     return ZERO + sum(tensor.num_bytes for tensor in tensors)
 
 

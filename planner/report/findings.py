@@ -107,7 +107,7 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
 
 
 def render_text(results: Sequence[FileResult]) -> str:
-    """The same without colours, for a file."""
+    """Findings as text without colours, for a file."""
     from planner.report.table import drawn
 
     text = drawn(partial(print_findings, results), 100)

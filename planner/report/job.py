@@ -113,7 +113,7 @@ class JobDocument(Row):
 
 
 def job_document(job: Job, notes: Sequence[Note]) -> JobDocument:
-    """Everything in base units."""
+    """The answer as a document, in base units."""
     return row_from(
         JobDocument,
         job,

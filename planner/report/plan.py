@@ -79,7 +79,7 @@ def placed_line(found: Placed) -> str:
 
 
 def recipe_row(found: Placed) -> RecipeRow:
-    """The same as a row."""
+    """The recipe as a row of the document."""
     made = found.estimate
     return row_from(
         RecipeRow,
@@ -296,7 +296,7 @@ def print_answer(
 
 
 def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
-    """All of an answer."""
+    """The answer as a document."""
     aim, searches = answer.aim, answer.searches
     limits, nearest = aim.limits, tuple[Plan, ...]()
     if not answer.plans and not limits.is_empty:

@@ -178,7 +178,7 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def versus_document(sides: Sequence[Side]) -> VersusDocument:
-    """Every side with its plan."""
+    """The comparison as a document, every side with its plan."""
     asked, *others = sides
     return VersusDocument(
         asked=SideRow(**_side(asked)),

@@ -144,7 +144,7 @@ def _size_row(size: Plan, limits: JobLimits) -> SizeRow:
 
 
 def size_document(sizing: Sizing) -> SizeDocument:
-    """Everything in base units."""
+    """The answer as a document, in base units."""
     limits, node = sizing.limits, sizing.case.context.cluster.node
     return SizeDocument(
         inputs=InputsRow.of(sizing.case),
@@ -260,7 +260,7 @@ def print_scaling(result: Scaling, console: Console, *, verbose: bool = False) -
 
 
 def scale_document(result: Scaling) -> ScaleDocument:
-    """Everything in base units."""
+    """The answer as a document, in base units."""
     return ScaleDocument(
         scaling="weak" if result.is_weak else "strong",
         inputs=InputsRow.of(result.case),

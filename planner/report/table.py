@@ -35,7 +35,7 @@ class Screen(Console):
 
 
 def drawn(screen: Callable[..., None], width: int) -> str:
-    """What is printed on a ``console``, as text so many characters wide, without colours."""
+    """Render a screen as text of a given width, without colours."""
     text = io.StringIO()
     console = Screen(
         width=width,
@@ -161,7 +161,7 @@ def text_table(
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> Table[Sequence[str]]:
-    """Names and what stands to them, without heads."""
+    """Table of names and values, without headings."""
     return text_table(("", ""), rows, left=("",))
 
 

@@ -144,7 +144,7 @@ DAYS = Column[Plan]("days", lambda p: format_days(p.span_s()), spare=3)
 
 
 def amount_column(name: str, span: str = "") -> Column[Plan]:
-    """What of an amount plans take."""
+    """Column of an amount that plans take: cost, energy, ..."""
     amount, text = AMOUNTS[name], AMOUNTS[name].text or format_count
 
     def cell(plan: Plan) -> str:

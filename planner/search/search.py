@@ -200,7 +200,7 @@ def search(
 
 
 def _layout(plan: FoundLayout) -> tuple[object, ...]:
-    """What tells layouts apart."""
+    """Key that tells layouts apart."""
     return tuple(getattr(plan.strategy, name) for name in LAYOUT)
 
 

@@ -95,12 +95,12 @@ class Training:
 
     @property
     def suffix(self) -> str:
-        """The same behind a precision: empty where all weights are trained."""
+        """:attr:`words` to stand behind a precision; empty where all weights are trained."""
         return f", {self.words}" if self.is_frozen else ""
 
     @property
     def inputs(self) -> dict[str, object]:
-        """The same under the keys of files; none where all weights are trained."""
+        """Training by the keys of files; none where all weights are trained."""
         if not self.is_frozen:
             return {}
         return {"train": self.mode, "lora_rank": self.rank, "lora_targets": list(self.targets)}
@@ -115,7 +115,7 @@ class Training:
 
     @property
     def without_mixers(self) -> "Training":
-        """The same of a model without mixers: out_proj is attention's (OPT, GPT-J, MPT)."""
+        """Training of a model without mixers: out_proj is attention's (OPT, GPT-J, MPT)."""
         named = {"o" if each == "out_proj" else each for each in self.targets}
         return replace(self, targets=in_order(named))
 
@@ -124,7 +124,7 @@ FULL = Training()
 
 
 def in_order(chosen: Container[Target]) -> tuple[Target, ...]:
-    """Those that are chosen, in the order of all."""
+    """The chosen targets, in the order of Target."""
     return tuple(target for target in get_args(Target) if target in chosen)
 
 

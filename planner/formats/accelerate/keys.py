@@ -57,7 +57,7 @@ class AccelerateView(ConfigView):
 
     @property
     def is_fsdp(self) -> bool:
-        """FSDP shards."""
+        """True if FSDP shards the model."""
         return self.kind == "FSDP"
 
     @property

@@ -302,7 +302,7 @@ def narrows(context: Context) -> Mapping[str, tuple[str, ...]]:
 
 
 def unsaid(context: Context, strategy: Strategy) -> Iterator[str]:
-    """Every decision that no override expresses."""
+    """Yield why the plan cannot be expressed: every decision without an override."""
     yield from reasons(TABLE, context, strategy)
     for part in (_REFUSALS["unnamed"], states.REFUSALS["gradients"], _REFUSALS["layout"]):
         yield from part(context, strategy)

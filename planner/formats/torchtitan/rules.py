@@ -26,7 +26,7 @@ def of_release(settings: Settings, world: CheckContext) -> TorchtitanView | None
 
 
 def of_pipeline(settings: Settings, world: CheckContext) -> TorchtitanView | None:
-    """The same of a file with several stages; None for others."""
+    """Return the view of a file of this release with several stages; None for others."""
     file = of_release(settings, world)
     return file if file and file.pp > 1 else None
 

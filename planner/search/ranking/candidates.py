@@ -95,7 +95,7 @@ class Candidates:
         return self.most_of_rows_s(rows) * self.weight[rows] * self.most_weight[self.policy[rows]]
 
     def below_s(self, rows: Index, limit_s: Array) -> Array:
-        """The same, or the limit of the row's group where that is lower."""
+        """:meth:`limits_s`, or the limit of the row's group where that is lower."""
         return np.minimum(limit_s[self.group[rows]], self.limits_s(rows))
 
     def keep_to(self, longest_s: Array, tied_s: Array) -> list[int]:

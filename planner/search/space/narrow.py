@@ -66,7 +66,7 @@ class Narrowing:
         return tuple(text for text in self.texts if text not in self.widening)
 
     def without(self, text: str) -> "Narrowing":
-        """Return the same with one of ``texts`` dropped; raises ValueError where it is none."""
+        """Return the narrowing without one of ``texts``; ValueError where it is none of them."""
         if text not in self.texts:
             raise ValueError(f"{text!r} is none of {', '.join(self.texts)}")
         return narrowing_of(other for other in self.texts if other != text)
