@@ -25,26 +25,13 @@ def test_every_rule_has_examples_and_every_example_a_rule(name: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "rule"), RULES)
-def test_the_refused_file_breaks_its_rule_alone(form: Format, rule: FormatRule) -> None:
-    example = load_example(form, rule.name, "refused")
-    assert not [each for each in example.reading.findings if each.severity == "error"]
-    assert example.broken(form) == {rule.name}
-
-
-@pytest.mark.parametrize(("form", "rule"), RULES)
-def test_the_accepted_file_breaks_no_rule(form: Format, rule: FormatRule) -> None:
-    example = load_example(form, rule.name, "accepted")
-    assert not [each for each in example.reading.findings if each.severity != "note"]
-    assert set(example.reading.decisions) <= set(DECISIONS)
-    assert example.broken(form) == set()
-
-
-@pytest.mark.parametrize(("form", "rule"), RULES)
-def test_a_breach_says_what_is_wrong_where_the_file_names_its_key(
+def test_the_refused_file_breaks_its_rule_alone_and_the_breach_says_where(
     form: Format, rule: FormatRule
 ) -> None:
     assert rule.source
     example = load_example(form, rule.name, "refused")
+    assert not [each for each in example.reading.findings if each.severity == "error"]
+    assert example.broken(form) == {rule.name}
     lines = example.path.read_text(encoding="utf-8").splitlines()
     for broken in example.broken_by(rule):
         assert len(broken.message) > 10
@@ -54,6 +41,14 @@ def test_a_breach_says_what_is_wrong_where_the_file_names_its_key(
         name = re.compile(rf"(?<![\w-]){re.escape(broken.key.rpartition('.')[2])}(?![\w-])")
         named = [at for at, text in enumerate(lines, 1) if name.search(text.partition("#")[0])]
         assert line in named if named else line == 0
+
+
+@pytest.mark.parametrize(("form", "rule"), RULES)
+def test_the_accepted_file_breaks_no_rule(form: Format, rule: FormatRule) -> None:
+    example = load_example(form, rule.name, "accepted")
+    assert not [each for each in example.reading.findings if each.severity != "note"]
+    assert set(example.reading.decisions) <= set(DECISIONS)
+    assert example.broken(form) == set()
 
 
 FILES = sorted(

@@ -1,6 +1,7 @@
 """Every layout that people ran is a point of its framework's space, is searched, and fits."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +20,8 @@ from planner.search.space.space import dimension_values
 from planner.spec.strategy import Strategy
 from planner.units import GIB
 from tools.plausibility import recipe_context
-from tools.validation.mapping import to_run
-from tools.validation.records import Record, read_records
+from tools.validation.mapping import Run, to_run
+from tools.validation.records import read_records
 from tools.validation.setup import CannotEstimateError
 
 HERE = Path(__file__).parent
@@ -74,18 +75,14 @@ def finding(context: Context, strategy: Strategy) -> Finding:
 
 
 @cache
-def records() -> tuple[Record, ...]:
+def runs() -> dict[str, Run]:
     """Complete records that validate can map, but for those that ran out of memory."""
-    read = read_records(HERE / "published_runs.jsonl")
-    return tuple(record for record in read if is_mapped(record) and not record.out_of_memory)
-
-
-def is_mapped(record: Record) -> bool:
-    try:
-        to_run(record)
-    except CannotEstimateError:
-        return False
-    return True
+    mapped = {}
+    for record in read_records(HERE / "published_runs.jsonl"):
+        if not record.out_of_memory:
+            with suppress(CannotEstimateError):
+                mapped[record.id] = to_run(record)
+    return mapped
 
 
 def recipes() -> tuple[Recipe, ...]:
@@ -132,11 +129,9 @@ def check(name: str, found: Finding, known: dict[str, Any] | None) -> None:
     assert known["reason"]
 
 
-@pytest.mark.parametrize("record", records(), ids=lambda record: record.id)
-def test_a_published_run_is_legal_and_fits(record: Record) -> None:
-    run = to_run(record)
-    found = finding(run.context, run.strategy)
-    check(record.id, found, KNOWN["published"].get(record.id))
+def test_every_published_run_is_legal_and_fits() -> None:
+    for name, run in runs().items():
+        check(name, finding(run.context, run.strategy), KNOWN["published"].get(name))
 
 
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.recipe)
@@ -150,7 +145,7 @@ def test_a_tuned_recipe_is_searched_without_being_asked_for(recipe: Recipe) -> N
 
 
 def test_every_known_exception_is_a_layout_of_the_lists() -> None:
-    assert set(KNOWN["published"]) <= {record.id for record in records()}
+    assert set(KNOWN["published"]) <= set(runs())
     assert set(KNOWN["recipes"]) <= {recipe.recipe for recipe in recipes()}
 
 
@@ -159,4 +154,4 @@ def test_the_lists_are_whole() -> None:
     assert len(recipes()) == PRICED_RECIPES
     more = [r for r in load_recipes() if r.gpus is not None and recipe_gpus(r) != r.gpus]
     assert len(more) == MORE_GPUS_THAN_STATED
-    assert len(records()) >= FEWEST_PUBLISHED
+    assert len(runs()) >= FEWEST_PUBLISHED
