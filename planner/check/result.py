@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from planner.cost.estimate import Estimate
 
 UNREADABLE = "file.unreadable"
-_LINE = re.compile(r"line (\d{1,12})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ def exit_code(results: Sequence[FileResult]) -> int:
 
 def finding_of(problem: Problem, path: str, rule: str = UNREADABLE) -> Finding:
     """An input problem as an error of a file; ``line 3`` in place of a key is its line."""
-    at_line = _LINE.fullmatch(problem.key)
+    at_line = re.fullmatch(r"line (\d{1,12})", problem.key)
     is_own = problem.where == path
     key = "" if at_line or problem.key == "file" or not is_own else problem.key
     message = problem.message if is_own else str(problem)

@@ -12,7 +12,7 @@ from typing import Any
 from planner.cost.context import Context
 from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
-from planner.formats.decision import says
+from planner.formats.decision import writes
 from planner.formats.format import OutputFile, SourceText
 from planner.layers.adapters import joined_ops
 from planner.spec.training import (
@@ -38,7 +38,6 @@ _BESIDE = {
     },
     "modules_to_save": {"embedding": "embed_tokens", "head": "lm_head"},
 }
-_OF_MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
 _NF4 = {
     "load_in_4bit": True,
     "bnb_4bit_quant_type": "nf4",
@@ -64,7 +63,8 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
     training = context.traits.training
     if not training.is_frozen:
         return ()
-    own = _OF_MIXTRAL if context.model.family in ("mixtral", "minimax-m2") else {}
+    is_mixtral = context.model.family in ("mixtral", "minimax-m2")
+    own = {"gate": "w1", "up": "w3", "down": "w2"} if is_mixtral else {}
     inside = [target for target in training.targets if target in MODULES]
     names = [own.get(target, target if "_" in target else f"{target}_proj") for target in inside]
     beside = {
@@ -90,7 +90,7 @@ def adapter_files(context: Context) -> tuple[OutputFile, ...]:
 
 
 # What the training script does with the file, for the README.
-ADAPTER_LINES = says(
+ADAPTER_LINES = writes(
     {
         "training script: from_pretrained(..., dtype='auto', "
         "quantization_config=BitsAndBytesConfig(**...))": (
@@ -170,7 +170,7 @@ LIGER: tuple[Setting, ...] = (
 
 
 # Of a script whose file has no key for Liger's loss.
-LIGER_LINES = says(
+LIGER_LINES = writes(
     {
         "training script: AutoLigerKernelForCausalLM.from_pretrained(...)": (
             "'in place of AutoModelForCausalLM' if traits.kernels.loss == 'liger' else None",

@@ -32,7 +32,7 @@ Decided: TypeAlias = Iterator[tuple[str, str, Any]]
 Of: TypeAlias = Callable[[Settings], Iterable[tuple[str, str, Any]]]
 To: TypeAlias = Callable[[Context, Strategy], Iterable["KeyValue"]]
 Cannot: TypeAlias = Callable[[Context, Strategy], Iterable[str] | Refused]
-# An expression over what ``asked`` knows, or a function.
+# An expression over ``plan_names``, or a function.
 Value: TypeAlias = str | Callable[[Context, Strategy], object]
 # Why a key has its value, or that by value; what stands in braces is an expression.
 Why: TypeAlias = str | Mapping[Any, str]
@@ -53,14 +53,14 @@ class KeyValue:
     """No decision, but needed beside one: what a user's file has there stays."""
 
 
-def told(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
+def key_values(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
     """Yield a KeyValue per key; a value of None is not written."""
     for key, (value, why) in values.items():
         if value is not None:
             yield KeyValue(key=key, value=value, why=why)
 
 
-def asked(
+def plan_names(
     context: Context,
     strategy: Strategy | None = None,
     table: Mapping[str, str] | None = None,
@@ -78,13 +78,13 @@ def asked(
     return Names(ask, FUNCTIONS, table, **own)
 
 
-def says(
+def writes(
     values: Mapping[str, tuple[Value, Why]], *, assumed: str = "False", is_default: bool = False
 ) -> To:
     """Return a writer of these keys; None is not written. ``assumed``: condition of is_assumed."""
 
     def to(context: Context, strategy: Strategy) -> Iterator[KeyValue]:
-        names = asked(context, strategy)
+        names = plan_names(context, strategy)
         for key, (value, why) in values.items():
             said = value(context, strategy) if callable(value) else names.value(value)
             if said is not None:
@@ -99,7 +99,7 @@ def says(
     return to
 
 
-def derived(name: str, key: str, read: Callable[[Settings], object]) -> Of:
+def reads(name: str, key: str, read: Callable[[Settings], object]) -> Of:
     """Return a reader of a decision, with the place of a key; ``read`` gives None for none."""
 
     def of(settings: Settings) -> Decided:
@@ -110,23 +110,19 @@ def derived(name: str, key: str, read: Callable[[Settings], object]) -> Of:
     return of
 
 
-def stated(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
+def reads_key(name: str, key: str, read: Callable[[Any], object] = as_whole) -> Of:
     """Return a reader of the decision that a key states; ``read`` gives None for other values."""
-    return derived(name, key, lambda settings: read(given(settings, key)))
+    return reads(name, key, lambda settings: read(given(settings, key)))
 
 
-def switched(name: str, key: str, value: object) -> Of:
+def reads_flag(name: str, key: str, value: object) -> Of:
     """Return a reader of a decision that holds where a flag is on."""
-    return derived(
-        name,
-        key,
-        lambda settings: value if flag(settings, key) else None,
-    )
+    return reads(name, key, lambda settings: value if flag(settings, key) else None)
 
 
 def unless(conditions: Mapping[str, str]) -> Cannot:
     """Return a function that yields why a plan cannot be expressed: texts whose conditions hold."""
-    return lambda context, strategy: asked(context, strategy).said(conditions)
+    return lambda context, strategy: plan_names(context, strategy).said(conditions)
 
 
 def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
@@ -143,7 +139,7 @@ def _refused(
     strategy: Strategy | None = None,
     **own: object,
 ) -> Iterator[str]:
-    return asked(context, strategy, names, **own).said(conditions)
+    return plan_names(context, strategy, names, **own).said(conditions)
 
 
 def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:
@@ -200,11 +196,11 @@ def of_key(
     What a file decides is read from the key's value, or ``follows`` from all settings. Without a
     name the key is needed beside a decision, and is none. ``more`` keys carry it too.
     """
-    own = derived(name, key, follows) if follows else stated(name, key, read)
+    own = reads(name, key, follows) if follows else reads_key(name, key, read)
     return KeyMapping(
         names=(name,) if name else (),
         keys=(key, *more),
-        to=says({key: (value, why)}, is_default=is_default),
+        to=writes({key: (value, why)}, is_default=is_default),
         of=(of or own) if name else nothing,
         off={key: UNCHANGED if is_default else off},
         cannot=cannot,

@@ -43,7 +43,7 @@ from planner.formats.decision import (
     decided_in,
     explained,
     lines_of,
-    says,
+    writes,
 )
 from planner.formats.deepspeed.keys import DEVICES
 from planner.formats.deepspeed.keys import schema as deepspeed_schema
@@ -112,7 +112,7 @@ _LINES: Sequence[tuple[str, str, tuple[Value, Why]]] = (
 )
 # What a strategy leaves to the user's code, for the README, by what runs it.
 _IN_SCRIPT: Mapping[str, To] = {
-    kind: says(
+    kind: writes(
         {
             key if key == _STEPS else f"{SCRIPT}: {key}": line
             for kinds, key, line in _LINES

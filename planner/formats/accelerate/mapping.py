@@ -49,14 +49,14 @@ from planner.formats.decision import (
     Decided,
     KeyMapping,
     Table,
-    derived,
     nothing,
     of_key,
-    says,
+    reads,
+    reads_flag,
+    reads_key,
     several,
-    stated,
-    switched,
     unless,
+    writes,
 )
 from planner.formats.format import ALL
 from planner.formats.settings import Settings, as_flag, flag, whole, word
@@ -134,7 +134,7 @@ def typed_section(
     return Section(title=title, distributed_type=kind, table=(*top, *own))
 
 
-to_mesh = says(
+to_mesh = writes(
     {
         keys.size_key(name): (f"{size} if num_gpus > 1 else None", why)
         for name, (size, why) in {
@@ -215,7 +215,7 @@ _STATES = (
             True: "parameters, gradients and states live on the host between uses",
             False: "parameters, gradients and states live on the accelerators",
         },
-        of=switched("offload", OFFLOAD, OFFLOADED),
+        of=reads_flag("offload", OFFLOAD, OFFLOADED),
     ),
     wrap_row(WRAP),
     of_key(
@@ -223,7 +223,7 @@ _STATES = (
         CHECKPOINTING,
         "recompute == 'full'",
         {True: "every block is recomputed in backward", False: "no block is recomputed"},
-        of=switched("recompute_layers_per_stage", CHECKPOINTING, ALL),
+        of=reads_flag("recompute_layers_per_stage", CHECKPOINTING, ALL),
     ),
 )
 FSDP = typed_section(
@@ -243,12 +243,12 @@ FSDP = typed_section(
         "zero_stage == 3",
         RESHARDING,
         of=several(
-            derived(
+            reads(
                 "zero_stage",
                 RESHARD,
                 lambda settings: 3 if flag(settings, RESHARD, default=True) else 2,
             ),
-            stated("_strategy", RESHARD, lambda x: x if as_flag(x) is None else None),
+            reads_key("_strategy", RESHARD, lambda x: x if as_flag(x) is None else None),
         ),
     ),
     *_STATES,

@@ -14,12 +14,12 @@ from planner.formats.decision import (
     Of,
     Table,
     Value,
-    derived,
     of_key,
+    reads,
     reasons,
     refusals,
-    says,
     several,
+    writes,
 )
 from planner.formats.deepspeed.decisions import no_offload
 from planner.formats.deepspeed.keys import CODES, DEVICES
@@ -83,8 +83,8 @@ def steps_row(key: str, *elsewhere: str) -> KeyMapping:
         "num_micro_batches",
         "{num_micro_batches} micro-batches per iteration",
         of=several(
-            derived("_steps", key, lambda settings: given(settings, key)),
-            derived("num_micro_batches", key, read),
+            reads("_steps", key, lambda settings: given(settings, key)),
+            reads("num_micro_batches", key, read),
         ),
     )
 
@@ -123,7 +123,7 @@ def devices_row(
     return KeyMapping(
         names=("offload",),
         keys=(optimizer, parameters),
-        to=says(
+        to=writes(
             {
                 optimizer: (lambda _, s: DEVICES[s.offload][0], why),
                 parameters: (lambda _, s: DEVICES[s.offload][1], why),

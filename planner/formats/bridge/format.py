@@ -40,7 +40,7 @@ from planner.formats.bridge.mapping import (
     UNPRICED,
     VIRTUAL,
 )
-from planner.formats.decision import KeyValue, explained, refuse, told
+from planner.formats.decision import KeyValue, explained, key_values, refuse
 from planner.formats.format import (
     CheckContext,
     Emitted,
@@ -317,7 +317,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         found.append(KeyValue(key=key, value=value, why=line.why if line else alike))
     precision = context.job.precision
     named = PRECISIONS[precision]
-    found += told({PRECISION: (named, f"planned in {precision}")})
+    found += key_values({PRECISION: (named, f"planned in {precision}")})
     found += mapping.gradients_apart(precision, context.traits.states.gradient_bytes)
     found += mapping.beside(context, strategy)
     found += ADAPTERS(context, strategy) if training.is_frozen else ()
@@ -325,7 +325,9 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
     if not context.job.mtp_layers and (
         context.model.num_mtp_layers or mtp in mapping.brought(recipe)
     ):
-        found += told({mtp: ("null", "planned without the layers that predict further tokens")})
+        found += key_values(
+            {mtp: ("null", "planned without the layers that predict further tokens")}
+        )
     # What overrides do not find in a recipe is added: a name of precision has no fields, and
     # adapters are callable, which OmegaConf leaves out (training/utils/omegaconf_utils.py).
     added = (f"{PRECISION}.", f"{PEFT}.")

@@ -19,12 +19,12 @@ from planner.formats.decision import (
     KeyValue,
     Table,
     To,
+    key_values,
     nothing,
     reasons,
     refusals,
-    says,
     several,
-    told,
+    writes,
 )
 from planner.formats.format import Located
 from planner.formats.megatron import mapping, states
@@ -327,7 +327,7 @@ _REPEATS = (
 _CONTRADICTING: Sequence[tuple[tuple[str, ...], To]] = (
     (
         (SHARDING,),
-        says(
+        writes(
             {
                 "ddp.fsdp_double_buffer": (
                     (
@@ -344,7 +344,7 @@ _CONTRADICTING: Sequence[tuple[tuple[str, ...], To]] = (
     ),
     (
         ("--cpu-offloading-num-layers",),
-        says(
+        writes(
             {
                 key: (f"'{value}' if any(offloaded_layers_per_stage) else None", why)
                 for key, (value, why) in {
@@ -357,7 +357,7 @@ _CONTRADICTING: Sequence[tuple[tuple[str, ...], To]] = (
     ),
     (
         ("--recompute-granularity", "--recompute-modules"),
-        says(
+        writes(
             {
                 "model.moe_shared_expert_overlap": (
                     f"'false' if {_REPEATS.format('shared_experts')} else None",
@@ -402,7 +402,7 @@ def text_of(key: str, option: str, line: KeyValue | None, strategy: Strategy) ->
 _UNPACKED = "'{}' if micro_batch > 1 else None"
 _ONE_SEQUENCE = "packed samples need micro-batches of one sequence"
 # How samples fill sequences: packed if micro-batches have one, and what cp needs.
-PACKING = says(
+PACKING = writes(
     {
         f"{SPECS}.packed_sequence_size": (
             "job.seq_len if micro_batch == 1 else None",
@@ -423,7 +423,7 @@ PACKING = says(
 )
 # Of a recipe of adapters, with reasons.
 ADAPTERS = several(
-    says(
+    writes(
         {
             RANK: ("traits.training.rank", "{traits.training.words}"),
             MODULES: (
@@ -473,5 +473,5 @@ def gradients_apart(precision: str, gradient_bytes: float) -> Iterator[KeyValue]
         **dict(field.split("=") for field in scaled.get(precision, "").split()),
     }
     held, why = str(gradient_bytes == 4).lower(), f"gradients of {gradient_bytes:g} bytes"
-    yield from told({f"{PRECISION}.{name}": (value, "") for name, value in fields.items()})
+    yield from key_values({f"{PRECISION}.{name}": (value, "") for name, value in fields.items()})
     yield KeyValue(key=FP32_GRADIENTS, value=held, why=why)

@@ -11,8 +11,8 @@ from planner.formats.decision import (
     To,
     of_key,
     refusals,
-    says,
     several,
+    writes,
 )
 from planner.formats.deepspeed.keys import (
     AUTO,
@@ -147,9 +147,9 @@ def _to_device(state: str, section: str) -> To:
     drive = "change it to where the nodes mount their NVMe drives"
     pinned = f"'{state}' in offload or None", "transfers at the link's rate"
     return several(
-        says({f"{key}.device": (where, beside)}),
-        says({f"{key}.nvme_path": (path, drive)}, is_default=True),
-        says({f"{key}.pin_memory": pinned}, assumed="True"),
+        writes({f"{key}.device": (where, beside)}),
+        writes({f"{key}.nvme_path": (path, drive)}, is_default=True),
+        writes({f"{key}.pin_memory": pinned}, assumed="True"),
     )
 
 
@@ -192,7 +192,7 @@ TABLE: Table = (
     KeyMapping(
         names=("global_batch", "micro_batch", "num_micro_batches", "dp", "num_gpus"),
         keys=(TOTAL, MICRO, STEPS, REPLICAS),
-        to=says(
+        to=writes(
             {
                 TOTAL: (
                     f"{_TOTAL} if tp == 1 or pp > 1 else None",
@@ -218,7 +218,7 @@ TABLE: Table = (
     KeyMapping(
         names=("precision",),
         keys=ENABLED,
-        to=says(
+        to=writes(
             {
                 f"{name}.enabled": (
                     f"False if job.precision == 'fp32' else job.precision == '{name}' or None",
@@ -244,7 +244,7 @@ TABLE: Table = (
             MOMENTUM,
             UNTESTED,
         ),
-        to=says(
+        to=writes(
             {
                 MASTER: _SMALL,
                 STATES: _SMALL,
@@ -276,7 +276,7 @@ TABLE: Table = (
         names=("zero_stage",),
         keys=(STAGE,),
         to=several(
-            says(
+            writes(
                 {
                     STAGE: (
                         "zero_stage",
@@ -287,7 +287,7 @@ TABLE: Table = (
                     )
                 }
             ),
-            says(
+            writes(
                 {
                     f"{ZERO}.overlap_comm": (
                         (
@@ -325,7 +325,7 @@ TABLE: Table = (
         keys=(*_DEVICES, *_PATHS, *_SWITCHES, RATIO),
         to=several(
             _to_device("optimizer", "offload_optimizer"),
-            says(
+            writes(
                 {
                     RATIO: (
                         lambda _, s: (

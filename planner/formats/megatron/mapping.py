@@ -16,12 +16,12 @@ from planner.formats.decision import (
     Table,
     changes,
     decided_in,
-    derived,
     lines_of,
     nothing,
     of_key,
+    reads,
+    reads_key,
     several,
-    stated,
 )
 from planner.formats.format import ALL, Located, ParsedConfig, PerChunk
 from planner.formats.megatron.model import (
@@ -213,8 +213,8 @@ ROWS: Table = (
         ),
         # As stated, and what holds: experts are split as other layers are where nothing is.
         several(
-            stated("etp", ETP),
-            derived(ETP, ETP, lambda settings: whole(settings, ETP, whole(settings, TP))),
+            reads_key("etp", ETP),
+            reads(ETP, ETP, lambda settings: whole(settings, ETP, whole(settings, TP))),
         ),
         REFUSALS["etp"],
     ),
@@ -231,8 +231,8 @@ ROWS: Table = (
         "pp",
         "layers are split into {pp} pipeline stages",
         of=several(
-            stated("pp", PP),
-            derived("schedule", PP, lambda each: SCHEDULE if whole(each, PP) > 1 else None),
+            reads_key("pp", PP),
+            reads("schedule", PP, lambda each: SCHEDULE if whole(each, PP) > 1 else None),
         ),
         cannot=REFUSALS["stages"],
     ),
@@ -256,7 +256,7 @@ ROWS: Table = (
         "job.global_batch",
         "shared out over {dp} data-parallel replicas",
         # Most of a training takes the last batch of a schedule.
-        of=several(stated("global_batch", BATCH), derived("global_batch", STEPS, last_batch)),
+        of=several(reads_key("global_batch", BATCH), reads("global_batch", STEPS, last_batch)),
         more=(STEPS,),
     ),
     of_key(
@@ -264,7 +264,9 @@ ROWS: Table = (
         "--seq-length",
         "job.seq_len",
         "tokens per sequence, as planned",
-        of=several(stated("seq_len", "--encoder-seq-length"), stated("seq_len", "--seq-length")),
+        of=several(
+            reads_key("seq_len", "--encoder-seq-length"), reads_key("seq_len", "--seq-length")
+        ),
         more=("--encoder-seq-length",),
     ),
     row(
@@ -328,7 +330,7 @@ def _of_groups(settings: Settings) -> Decided:
 
 MODEL: Table = (
     row("", "", lambda c, _: shape_choices(c), nothing, lambda c, _: shape_reasons(c)),
-    *(row(name, key, nothing, stated(name, key)) for name, key in SIZES.items()),
+    *(row(name, key, nothing, reads_key(name, key)) for name, key in SIZES.items()),
     row("model.num_kv_heads", "--group-query-attention --num-query-groups", nothing, _of_groups),
 )
 # All that an args file says, in its order.

@@ -24,7 +24,7 @@ from planner.formats.decision import (
     Why,
     nothing,
     of_key,
-    says,
+    writes,
 )
 from planner.formats.format import Located
 from planner.formats.settings import Settings, flag, given
@@ -392,7 +392,7 @@ def choices(values: Mapping[str, tuple[object, str]]) -> Iterator[KeyValue]:
 
 def options(values: Mapping[str, tuple[Value, Why]]) -> To:
     """Options by expressions for their values, and why."""
-    to = says(values)
+    to = writes(values)
     return lambda context, strategy: choices(
         {line.key: (line.value, line.why) for line in to(context, strategy)}
     )

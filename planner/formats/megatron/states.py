@@ -11,11 +11,11 @@ from planner.formats.decision import (
     KeyMapping,
     Of,
     Table,
-    derived,
+    reads,
+    reads_flag,
+    reads_key,
     refusals,
     several,
-    stated,
-    switched,
 )
 from planner.formats.megatron.options import (
     ETP,
@@ -143,7 +143,9 @@ CHECKPOINTS = KeyMapping(
     names=("zero_stage",),
     keys=("--ckpt-format",),
     # Which other checkpoints a file asks for, known or not, is none of the planner's.
-    of=stated("--ckpt-format", "--ckpt-format", lambda given: given if given == DTENSOR else None),
+    of=reads_key(
+        "--ckpt-format", "--ckpt-format", lambda given: given if given == DTENSOR else None
+    ),
 )
 _ON_HOST = "{offload_percent} % of the optimizer's states live on the host"
 STATES: Table = (
@@ -212,7 +214,7 @@ STATES: Table = (
                 )
             }
         ),
-        derived("_weight_shards", WEIGHT_SHARDS, lambda each: tuple(weight_shards(each))),
+        reads("_weight_shards", WEIGHT_SHARDS, lambda each: tuple(weight_shards(each))),
     ),
     row(
         "offload offload_percent",
@@ -256,8 +258,8 @@ CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 # What expert exchange runs beside.
 of_exchange: Of = several(
-    switched("expert_exchange", "--moe-shared-expert-overlap", "shared_expert"),
-    switched("expert_exchange", "--overlap-moe-expert-parallel-comm", "batches"),
+    reads_flag("expert_exchange", "--moe-shared-expert-overlap", "shared_expert"),
+    reads_flag("expert_exchange", "--overlap-moe-expert-parallel-comm", "batches"),
 )
 
 

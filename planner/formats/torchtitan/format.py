@@ -10,7 +10,7 @@ from string import Template
 from planner.cost.context import Context
 from planner.documents.file import REMOVED
 from planner.errors import ExpressError
-from planner.formats.decision import KeyValue, changes, lines_of, reasons, refuse, told
+from planner.formats.decision import KeyValue, changes, key_values, lines_of, reasons, refuse
 from planner.formats.format import Emitted, ExplainedKey, Format, OutputFile, SourceText
 from planner.formats.settings import decided, which
 from planner.formats.shell.edit import edited
@@ -140,7 +140,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
         "dataloader.dataset": "${DATASET}",
         "training.steps": "${STEPS}",
     }
-    lines = [*told(head), *lines_of(TABLE, context, strategy)]
+    lines = [*key_values(head), *lines_of(TABLE, context, strategy)]
     words = [keys.words_of(line.key, line.value) for line in lines]
     arguments = "".join(f"{shlex.join(own)}\n" for own in words)
     own_module = (OutputFile(name=f"{module}.py", text=written),) if written else ()

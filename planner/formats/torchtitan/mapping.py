@@ -10,13 +10,13 @@ from planner.formats.decision import (
     KeyMapping,
     Table,
     decided_in,
-    derived,
     nothing,
     of_key,
+    reads,
+    reads_key,
     refusals,
-    says,
     several,
-    stated,
+    writes,
 )
 from planner.formats.format import ALL, DECISIONS, Located
 from planner.formats.settings import Settings, decided, flag, whole, word
@@ -175,7 +175,7 @@ TABLE: Table = (
     KeyMapping(
         names=("micro_batch", "num_micro_batches", "global_batch"),
         keys=(LOCAL_BATCH, GLOBAL_BATCH, MICRO_BATCH),
-        to=says(
+        to=writes(
             {
                 LOCAL_BATCH: (
                     "micro_batch * (num_micro_batches if pp > 1 else 1)",
@@ -209,7 +209,7 @@ TABLE: Table = (
     KeyMapping(
         names=("etp",),
         keys=(),
-        of=derived(
+        of=reads(
             "etp",
             DEGREES["ep"],
             lambda found: (
@@ -221,7 +221,7 @@ TABLE: Table = (
     KeyMapping(
         names=("dp", "num_gpus"),
         keys=(SHARD,),
-        to=says(
+        to=writes(
             {
                 SHARD: (
                     "dp // dp_replicate",
@@ -253,7 +253,7 @@ TABLE: Table = (
         OFFLOAD,
         "offload != 'none'",
         "offload: {offload}",
-        of=stated("offload", OFFLOAD, lambda is_on: OFFLOADED if is_on else None),
+        of=reads_key("offload", OFFLOAD, lambda is_on: OFFLOADED if is_on else None),
         cannot=REFUSALS["offload"],
     ),
     of_key(
@@ -283,7 +283,7 @@ TABLE: Table = (
             *(LAYERS, FIRST_LESS, LAST_LESS, CUDA_GRAPHS),
         ),
         to=several(
-            says(
+            writes(
                 {
                     CUDA_GRAPHS: (
                         "True",
@@ -295,7 +295,7 @@ TABLE: Table = (
                 },
                 assumed="pp == 1 and ep == 1",
             ),
-            says(
+            writes(
                 {
                     SCHEDULE: (
                         _schedule,
@@ -319,11 +319,11 @@ TABLE: Table = (
         names=("profile",),
         keys=("compile.enable", "compile.components", ASYNC_TP, SPMD_BACKEND),
         to=several(
-            says(
+            writes(
                 {"compile.enable": ("traits.profile == 'current'", "profile {traits.profile}")},
                 assumed=f"not {_SPLITS_BACKWARD}",
             ),
-            says(
+            writes(
                 {
                     "compile.components": (
                         "('model', 'loss') if traits.profile == 'current' else None",
@@ -332,7 +332,7 @@ TABLE: Table = (
                 },
                 assumed="True",
             ),
-            says(
+            writes(
                 {
                     ASYNC_TP: (
                         (
@@ -344,7 +344,7 @@ TABLE: Table = (
                 },
                 assumed=f"not {_SPLITS_BACKWARD}",
             ),
-            says(
+            writes(
                 {
                     SPMD_BACKEND: (
                         "'partial_dtensor'",
@@ -354,7 +354,7 @@ TABLE: Table = (
                 assumed="True",
             ),
         ),
-        of=derived(
+        of=reads(
             "profile",
             "compile.enable",
             lambda found: None if TorchtitanView(settings=found).compiles_blocks else "eager",
@@ -363,7 +363,7 @@ TABLE: Table = (
     KeyMapping(
         names=tuple(POLICIES.values()),
         keys=(POLICY,),
-        to=says({POLICY: (_policy, "activations of every layer: {recompute}")}),
+        to=writes({POLICY: (_policy, "activations of every layer: {recompute}")}),
         of=_of_policy,
         cannot=several(
             REFUSALS["policy"],

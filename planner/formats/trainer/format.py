@@ -14,7 +14,7 @@ from planner.errors import ExpressError, InputError
 from planner.formats.accelerate import mapping as accelerate
 from planner.formats.accelerate.rows import others, section_for
 from planner.formats.adapters import ADAPTER_LINES, adapter_files
-from planner.formats.decision import changes, explained, lines_of, reasons, refuse, told
+from planner.formats.decision import changes, explained, key_values, lines_of, reasons, refuse
 from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import (
     Emitted,
@@ -128,7 +128,7 @@ def emit(context: Context, strategy: Strategy) -> Emitted:
             )
         },
         open_keys=(UserKey(file=FILE, key="learning_rate", what="peak learning rate"),),
-        decided=explained([*lines, *told(beside), *ADAPTER_LINES(context, strategy)]),
+        decided=explained([*lines, *key_values(beside), *ADAPTER_LINES(context, strategy)]),
     )
 
 

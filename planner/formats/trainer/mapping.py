@@ -25,14 +25,14 @@ from planner.formats.decision import (
     Decided,
     KeyMapping,
     Table,
-    asked,
-    derived,
     of_key,
-    says,
+    plan_names,
+    reads,
+    reads_flag,
+    reads_key,
     several,
-    stated,
-    switched,
     unless,
+    writes,
 )
 from planner.formats.deepspeed import keys as deepspeed
 from planner.formats.format import ALL
@@ -102,7 +102,7 @@ def problems(context: Context) -> Iterator[str]:
     """Yield what no argument can express whatever the layout: precision, optimizer, profile."""
     yield from no_profile(context)
     yield from unnamed_targets(context)
-    yield from asked(context).said(
+    yield from plan_names(context).said(
         {
             f"precision {{job.precision}}: allowed are {', '.join(PRECISIONS)}": (
                 f"job.precision not in {PRECISIONS}"
@@ -159,7 +159,7 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
     """Every block is recomputed, or none; FSDP and the model have a key each."""
     name, others = "recompute_layers_per_stage", (*more, OLD_CHECKPOINTING)
     # What ``key`` says holds, where it says it.
-    read = [switched(name, each, ALL) for each in (*reversed(others), key)]
+    read = [reads_flag(name, each, ALL) for each in (*reversed(others), key)]
     return of_key(
         name,
         key,
@@ -172,7 +172,7 @@ def _checkpoints(key: str, *more: str) -> KeyMapping:
 
 def _off(key: str) -> KeyMapping:
     """Return the row of a key that would shard otherwise."""
-    return KeyMapping(names=("_other",), keys=(key,), of=stated("_other", key, bool))
+    return KeyMapping(names=("_other",), keys=(key,), of=reads_key("_other", key, bool))
 
 
 def _reshards(settings: Settings) -> int:
@@ -206,7 +206,7 @@ COMMON: Table = (
     KeyMapping(
         names=("precision",),
         keys=("bf16", "fp16", _TF32),
-        to=says(
+        to=writes(
             {
                 "bf16": ("job.precision == 'bf16'", "products in {job.precision}"),
                 "fp16": ("job.precision == 'fp16'", "products in {job.precision}"),
@@ -223,7 +223,7 @@ COMMON: Table = (
         names=("optimizer",),
         keys=(OPTIM, ARGUMENTS),
         # No new file is written for others; a front end's own file keeps what it says.
-        to=says(
+        to=writes(
             {
                 OPTIM: (
                     lambda c, _: OPTIMIZERS.get(c.traits.optimizer.name, (None,))[0],
@@ -235,7 +235,7 @@ COMMON: Table = (
                 ),
             }
         ),
-        of=derived("optimizer", OPTIM, _optimizer),
+        of=reads("optimizer", OPTIM, _optimizer),
     ),
     of_key(
         "",
@@ -284,7 +284,7 @@ FSDP = _section(
         # transformers does not by itself
         "traits.states.reduces_every_micro_batch and num_micro_batches > 1 or None",
         "gradients are reduced in every micro-batch, and not kept whole",
-        of=switched("profile", SYNC_EACH_BATCH, "sync-each-batch"),
+        of=reads_flag("profile", SYNC_EACH_BATCH, "sync-each-batch"),
         off=UNCHANGED,
         cannot=no_fsdp,
     ),
@@ -326,7 +326,7 @@ REPLICATED = _section(
     KeyMapping(
         names=("zero_stage",),
         keys=(),
-        of=derived("zero_stage", keys.FSDP, lambda _: 0),
+        of=reads("zero_stage", keys.FSDP, lambda _: 0),
         cannot=several(
             no_replicas,
             unless({"tp {tp}: the arguments shard over every rank, or over none": "tp > 1"}),
@@ -363,7 +363,7 @@ DEEPSPEED = _section(
     KeyMapping(
         names=("tp",),
         keys=(),
-        of=stated(
+        of=reads_key(
             "tp",
             "deepspeed.tensor_parallel.autotp_size",
             lambda size: n if (n := as_whole(size) or 0) > 1 else None,
