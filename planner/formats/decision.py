@@ -281,8 +281,10 @@ def _edits(row: KeyMapping, settings: Settings, wanted: Mapping[str, KeyValue]) 
     found: dict[str, Any] = {}
     for key in row.keys:
         line, there = wanted.get(key), settings.get(key)
-        value = row.off.get(key, REMOVED) if line is None else line.value
-        is_left = there is None if line is None else line.is_assumed or (line.is_default and there)
+        if line is None:
+            value, is_left = row.off.get(key, REMOVED), there is None
+        else:
+            value, is_left = line.value, line.is_assumed or (line.is_default and bool(there))
         # The file may have that value already; true is not 1.
         is_same = there and type(there.value) is type(value) and there.value == value
         if not (is_left or value is UNCHANGED or is_same):

@@ -261,7 +261,7 @@ def _mixture(settings: Settings, num_layers: int, ffn_size: int) -> MoeSpec | No
 
 
 def _names(context: Context, strategy: Strategy | None = None) -> Names:
-    """What the tables ask of a model, of its job and of a plan, by name; None: there is no such."""
+    """Names in the tables of options: of a model, its job and a plan; None where there is none."""
     model, moe, mla, mixer = (
         context.model,
         context.model.moe,
@@ -270,6 +270,7 @@ def _names(context: Context, strategy: Strategy | None = None) -> Names:
     )
     kind = mixer and mixer.kind
     parts: Mapping[str, Any] = {
+        "": model,
         "router": moe and moe.router,
         "indexer": mla and mla.indexer,
         "mamba": mixer if kind == "mamba2" else None,
@@ -282,7 +283,7 @@ def _names(context: Context, strategy: Strategy | None = None) -> Names:
 
     def ask(name: str) -> Any:  # noqa: ANN401 - whatever a part has
         part, _, field = name.rpartition(".")
-        owner = parts[part] if part in parts else getattr(model, part, None) if part else model
+        owner = parts[part] if part in parts else getattr(model, part, None)
         return getattr(owner, field, getattr(strategy, name, None))
 
     has_single_parts = PARTS.intersection(model.layer_pattern)

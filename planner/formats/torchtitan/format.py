@@ -43,8 +43,9 @@ _ASKED = {
 
 
 def _asked(model: ModelSpec) -> dict[str, tuple[str, str]]:
-    said = {"norm_eps": model.norm_eps}
-    return {name: each for name, each in _ASKED.items() if not said.get(name, model.rotary_base)}
+    base, eps = model.rotary_base, model.norm_eps
+    known = {"rotary_base": base, "rotary_factor": base, "norm_eps": eps}
+    return {name: each for name, each in _ASKED.items() if not known[name]}
 
 
 def written_config(context: Context) -> tuple[str, str]:

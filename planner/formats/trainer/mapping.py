@@ -176,9 +176,11 @@ def _off(key: str) -> KeyMapping:
 
 
 def _reshards(settings: Settings) -> int:
+    """ZeRO stage of FSDP: 2 where weights stay gathered from forward to backward, else 3."""
     is_old = "shard_grad_op" in keys.options(settings)
     stated = given(settings, RESHARD)
-    return 2 if (is_old if stated is None else as_flag(stated) is False) else 3
+    keeps_gathered = is_old if stated is None else as_flag(stated) is False
+    return 2 if keeps_gathered else 3
 
 
 def _of_stage(settings: Settings) -> Decided:
