@@ -35,7 +35,6 @@ QKV_FORWARD_BYTES = 6.0
 QKV_BACKWARD_BYTES = 8.0
 # More to turn and scale queries and keys in torch's own kernels: source of ``kernels.unfused``.
 SCALED_ROTARY_BYTES = (34.0, 44.0)
-INDEX_BYTES = 4.0  # of a chosen key's position
 
 # Bytes that scores made whole move through HBM in forward and backward, products apart.
 #
@@ -403,7 +402,7 @@ def sparse_core_op(model: ModelSpec, mla: MlaSpec, shape: LayerShape, traits: Ke
         saved=(
             shape.kept("attention_core.absorbed_query", heads * wide),
             shape.kept("attention_core.latent_output", heads * mla.kv_lora_rank),
-            replace(chosen, element_bytes=INDEX_BYTES),
+            replace(chosen, element_bytes=4.0),  # positions of the chosen keys
         ),
         comms=((gather,), (gather, replace(gather, collective="reduce_scatter"))),
     )

@@ -100,7 +100,8 @@ def layer_groups(
         if kind in WITH_EXPERTS:
             ops += (norm, *moe_ops(model, shape, kernels))
         if kind in WITH_MLP:
-            ops += (norm, *mlp)[kind == "double" :]  # beside a mixture both read the same norm
+            # Beside a mixture both read the same norm.
+            ops += mlp if kind == "double" else (norm, *mlp)
         ops += second
         if model.num_streams > 1:
             ops += (streams_op(model, shape),)

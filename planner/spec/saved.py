@@ -103,15 +103,13 @@ class SavedTables:
 
         In fp8 some entries have their own: what a compiler rebuilds and casts again.
         """
-        return self._changed(
-            lambda one: (
-                {"element_bytes": one.fp8_bytes}
-                if is_fp8 and one.fp8_bytes is not None
-                else {"element_bytes": element_bytes}
-                if one.is_linear_input
-                else {}
-            )
-        )
+
+        def kept(one: SavedTensorSpec) -> dict[str, Any]:
+            if is_fp8 and one.fp8_bytes is not None:
+                return {"element_bytes": one.fp8_bytes}
+            return {"element_bytes": element_bytes} if one.is_linear_input else {}
+
+        return self._changed(kept)
 
     def _changed(
         self, change: Callable[[SavedTensorSpec], dict[str, Any]], parts: tuple[str, ...] = ("",)
