@@ -47,7 +47,6 @@ from planner.spec.traits import FrameworkTraits
 from planner.units import GB, GIB
 
 ANY_FRAMEWORK = "any"
-BRIDGE_PROFILE = "bridge"  # of Megatron-Core as NeMo and Megatron-Bridge start it
 DEFAULT_FRAMEWORK, ADAPTER_FRAMEWORK = "megatron", "accelerate"
 Chosen = TypeVar("Chosen")
 
@@ -118,7 +117,7 @@ def usual_software(model: ModelSpec | None, cluster: ClusterSpec | None) -> tupl
     if 0 < accelerator.compute_capability < 8.0:
         return DEFAULT_FRAMEWORK, "classic", "Transformer Engine needs Ampere or newer"
     if accelerator.compute_capability >= 9.0 and model and model.moe:
-        return DEFAULT_FRAMEWORK, BRIDGE_PROFILE, "tokens go to experts by DeepEP or HybridEP"
+        return DEFAULT_FRAMEWORK, "bridge", "tokens go to experts by DeepEP or HybridEP"
     return usual
 
 

@@ -333,7 +333,8 @@ def _is_as_good(values: Values, model: ModelSpec, name: str, given: Any) -> bool
     moe, is_described = model.moe, values.reading.own_model is not None
     if name == "vocab_size":
         tp = values.given("tp")
-        degree = MOST_TP if is_described else tp if isinstance(tp, int) and tp > 0 else 1
+        stated_tp = tp if isinstance(tp, int) and tp > 0 else 1
+        degree = MOST_TP if is_described else stated_tp
         return bool(model.vocab_size < given < model.vocab_size + VOCAB_MULTIPLE * degree)
     if name == "ffn_size" and moe:
         return bool(given == moe.expert_ffn_size)
