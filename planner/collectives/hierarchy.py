@@ -137,11 +137,11 @@ def _all_peers(flat: Flat, num_bytes: Number, at: _Level) -> CollectiveCost:
     whole = flat(num_bytes, at.num_ranks, replace(at.level.link, issue_s=0.0))
     partners = at.upto - at.below
     share = partners / max(at.num_ranks - 1, 1)
-    slowest = whole.time_s - whole.rounds * at.level.latency_s
+    moving_s = whole.time_s - whole.rounds * at.level.latency_s
     rounds = np.where(share > 0, whole.rounds, 0.0)
-    waits = at.level.latency_s + max(partners - 1, 0) * at.level.issue_s
+    waits_s = at.level.latency_s + max(partners - 1, 0) * at.level.issue_s
     return CollectiveCost(
-        time_s=rounds * waits + slowest * share,
+        time_s=rounds * waits_s + moving_s * share,
         rounds=rounds,
         sent_bytes=whole.sent_bytes * share,
     )

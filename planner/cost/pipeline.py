@@ -37,17 +37,18 @@ def layer_weight_gradient_s(context: Context, strategy: StrategyColumns) -> Arra
     num_layers = sum(kind.num_layers for kind in kinds)
     accelerator, kernels = context.cluster.accelerator, context.traits.kernels
     inside_bytes, total = product_gradient_bytes(context.traits), ZERO
-    for op, share in ((op, kind.num_layers / num_layers) for kind in kinds for op in kind.ops):
-        products = ZERO + sum(
-            part * gemm_weight_gradient_s(gemm, accelerator, precision, inside_bytes)
-            for precision, part in op_precisions(op, context.job, kernels)
-            for gemm in op.gemms
-            if gemm.has_weight and not gemm.is_frozen
-        )
-        if op.is_expert:
-            products = products / kernels.grouped_rate_fraction
-        traffic_s = memory_bound_s(op.params * kernels.weight_gradient_bytes, accelerator)
-        total = total + (products + traffic_s) * share
+    for kind in kinds:
+        for op in kind.ops:
+            products_s = ZERO + sum(
+                part * gemm_weight_gradient_s(gemm, accelerator, precision, inside_bytes)
+                for precision, part in op_precisions(op, context.job, kernels)
+                for gemm in op.gemms
+                if gemm.has_weight and not gemm.is_frozen
+            )
+            if op.is_expert:
+                products_s = products_s / kernels.grouped_rate_fraction
+            traffic_s = memory_bound_s(op.params * kernels.weight_gradient_bytes, accelerator)
+            total = total + (products_s + traffic_s) * (kind.num_layers / num_layers)
     return np.asarray(np.broadcast_to(total, (len(rows),))[index])
 
 
@@ -66,19 +67,20 @@ def bubble_filled_s(
     input_s = np.maximum(backward_s - weight_s, 0.0)
     in_step = context.traits.overlap.optimizer_waits_for_all_stages
     total = forward_s + backward_s
-    one = zero_bubble.bubble_h_s(forward_s, input_s, weight_s, 1, in_step=in_step)
-    two = zero_bubble.bubble_h_s(forward_s, input_s, weight_s, 2, in_step=in_step)
+    h1 = zero_bubble.bubble_h_s(forward_s, input_s, weight_s, 1, in_step=in_step)
+    h2 = zero_bubble.bubble_h_s(forward_s, input_s, weight_s, 2, in_step=in_step)
     v_shaped = zero_bubble.bubble_v_s(forward_s, input_s, weight_s, in_step=in_step)
     # Two chunks of a stage are two of DualPipe's stages: p = 4 has one stage behind the first.
     dual = dualpipe.bubble_s(forward_s, input_s, weight_s, np.array(4.0)) / 2.0
-    left = {
-        "zb-h1": one,
-        "zb-h2": two,
-        "zb-interleaved": one,
+    bubbles = {
+        "zb-h1": h1,
+        "zb-h2": h2,
+        "zb-interleaved": h1,
         "zb-v": 2.0 * v_shaped,
         "dualpipe-v": 2.0 * dual,
     }
-    bubble = np.select([strategy.schedule == _CODE[name] for name in left], [*left.values()], total)
+    is_schedule = [strategy.schedule == _CODE[name] for name in bubbles]
+    bubble = np.select(is_schedule, [*bubbles.values()], total)
     steps = (strategy.pp - 1.0) / strategy.pp
     return np.asarray(steps * context.model.num_blocks * (total - bubble))
 

@@ -136,14 +136,17 @@ def _data_parallel(
     few, params = strategy.take(rows), params[rows]
     states, num_layers = context.traits.states, context.model.num_blocks / few.pp
     group = group_of(axis, few, context.cluster)
-    sizes, cut = (params * num_layers, params, frozen[rows]), states.weight_shards
-    ends = layer = data_parallel_costs(context, few, group, *sizes, weight_shards=cut)
+    total, frozen = params * num_layers, frozen[rows]
+    ends = layer = data_parallel_costs(
+        context, few, group, total, params, frozen, weight_shards=states.weight_shards
+    )
     if states.keeps_ends_gathered and np.any(few.zero_stage >= 3):
-        ends = data_parallel_costs(context, few, group, *sizes[:2], stays_gathered=True)
+        ends = data_parallel_costs(context, few, group, total, params, stays_gathered=True)
     if context.model.moe:
         experts = group_of(f"expert_{axis}", few, context.cluster)
-        cut = states.expert_weight_shards
-        of_experts = data_parallel_costs(context, few, experts, *sizes[:2], weight_shards=cut)
+        of_experts = data_parallel_costs(
+            context, few, experts, total, params, weight_shards=states.expert_weight_shards
+        )
         layer = blended(layer, of_experts, expert_fraction[rows])
     spread = layer.take(index)
     return spread if ends is layer else ends.take(index), spread
