@@ -309,12 +309,6 @@ def place_of(cluster: str | None, host_memory: str | None) -> str | None:
     return place
 
 
-def places_for_file(query: Query) -> tuple[str, str]:
-    """Return model and cluster so that a saved plan can be read from anywhere."""
-    place = place_of(query.cluster, query.get("host_memory")) or query.cluster
-    return model_for_file(query.model), cluster_for_file(place)
-
-
 def model_for_file(argument: str) -> str:
     """Return the catalog's name of a model, or the absolute path of a file."""
     return meant_name(argument) or str(given_path(argument).resolve())

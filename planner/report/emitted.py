@@ -20,7 +20,7 @@ from planner.launchers import MOCK, SCRIPT, Launcher, allocation_of, user_variab
 from planner.layers.adapters import adapter_params
 from planner.limits import printable
 from planner.query.query import Query
-from planner.query.resolve import places_for_file
+from planner.query.resolve import cluster_for_file, model_for_file, place_of
 from planner.query.traits import software_options
 from planner.report.document import rendered
 from planner.report.words import placement_line, range_line
@@ -45,7 +45,9 @@ class PlanText:
     @classmethod
     def of(cls, plan: Plan, query: Query) -> "PlanText":
         """The file of a question's plan."""
-        model, cluster = places_for_file(query)
+        # So that it can be read from anywhere.
+        place = place_of(query.cluster, query.get("host_memory")) or query.cluster
+        model, cluster = model_for_file(query.model), cluster_for_file(place)
         return cls(text=plan_text(plan, model=model, cluster=cluster), model=model, cluster=cluster)
 
     @classmethod
