@@ -154,7 +154,7 @@ def _fixed(found: FixedFile, start: Start, progress: Progress) -> FixedFile:
             wrong = diagnosis(replace(origin.context, margin_fraction=0.0), origin.strategy)
             usual = (*OF_SCRIPT.values(), "sequences of ")
             kept = [each for each in found.assumed if not each.startswith(usual)]
-            least = [ASSUMED[name][1] for name in start.layout.assumes]
+            least = [ASSUMED[name]["least"] for name in start.layout.assumes]
             found = replace(found, assumed=(*kept, *least))
         answer = replace(answer, deficits=wrong.deficits, before=wrong.before)
         found = replace(found, answer=answer)

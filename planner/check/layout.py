@@ -111,14 +111,17 @@ def memory_findings(
         yield layout.places.finding("memory.tight", text, *DECISIONS)
     if memory.verdict != "does not fit":
         return
-    open_to = [ASSUMED[name] for name in layout.assumes]
-    assumed, where, asked = (" and ".join(each[i] for each in open_to) for i in range(3))
+
+    def assumed(part: str) -> str:
+        return " and ".join(ASSUMED[name][part] for name in layout.assumes)
+
     least = at_least(layout)
     found = list(memory_deficits(layout.context, layout.strategy))
     if layout.assumes and estimate(least.context, least.strategy).memory.fits:
+        usual = assumed("usual").format(layout.context.job.seq_len)
         text = (
-            f"{found[0].words}, where {assumed.format(layout.context.job.seq_len)}, which is "
-            f"assumed: {asked} {'says' if len(open_to) == 1 else 'say'} what is so"
+            f"{found[0].words}, where {usual}, which is assumed: {assumed('stated by')} "
+            f"{'say' if layout.assumes[1:] else 'says'} what is so"
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")
         return
@@ -129,7 +132,7 @@ def memory_findings(
         allowed = frozenset((one.rule, one.key) for one in said)
         accepts = partial(start.accepts, least, layout.context, allowed, [])
     fix = _fix(least, of_what, accepts, Deadline(time_limit_s))
-    even = f" even where {where}" * bool(open_to)
+    even = f" even where {assumed('least')}" * bool(layout.assumes)
     for number, deficit in enumerate(found):
         text = deficit.words + even
         yield layout.places.finding("memory.fits", text if number else f"{text}; {fix}", *DECISIONS)

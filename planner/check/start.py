@@ -101,18 +101,26 @@ def without(strategy: Strategy, origin: Strategy, assumed: AbstractSet[str]) -> 
 LEAST_SEQ_LEN = 512  # nobody trains on less
 # What is assumed where nobody says it, what takes least memory, and who can say what is so.
 ASSUMED = {
-    "zero_stage": (
-        "no launcher shards the states",
-        "the launcher shards all states",
-        "the launcher's own configuration (--assume zero_stage=0 to 3)",
-    ),
-    "recompute": (
-        "nothing is recomputed",
-        "all layers are recomputed",
-        "--assume recompute=full or none",
-    ),
-    "optimizer": ("the optimizer is adam", "the optimizer is sgd", "--assume optimizer=NAME"),
-    "seq_len": ("sequences have {} tokens", f"sequences have {LEAST_SEQ_LEN} tokens", "--seq-len"),
+    "zero_stage": {
+        "usual": "no launcher shards the states",
+        "least": "the launcher shards all states",
+        "stated by": "the launcher's own configuration (--assume zero_stage=0 to 3)",
+    },
+    "recompute": {
+        "usual": "nothing is recomputed",
+        "least": "all layers are recomputed",
+        "stated by": "--assume recompute=full or none",
+    },
+    "optimizer": {
+        "usual": "the optimizer is adam",
+        "least": "the optimizer is sgd",
+        "stated by": "--assume optimizer=NAME",
+    },
+    "seq_len": {
+        "usual": "sequences have {} tokens",
+        "least": f"sequences have {LEAST_SEQ_LEN} tokens",
+        "stated by": "--seq-len",
+    },
 }
 
 
