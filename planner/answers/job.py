@@ -213,11 +213,6 @@ class Job:
         return self.plan.context.job.total_tokens or 0
 
     @property
-    def num_iterations(self) -> int:
-        """Steps, the last one in part."""
-        return math.ceil(self.total_tokens / self.plan.context.job.tokens_per_iteration)
-
-    @property
     def useful_s(self) -> float:
         """Seconds of iterations, without checkpoints and failures."""
         return job_time_s(self.iteration_s, self.plan.context.job)
@@ -318,7 +313,8 @@ class Job:
         """Between checkpoints: as given or by Daly; none begins before the last is written."""
         least_s = self.write_s if self.terms.is_async else 0.0
         wanted_s = max(self.terms.interval_s or self.daly_s, least_s)
-        return min(max(1, round(wanted_s / self.iteration_s)), self.num_iterations)
+        num_iterations = math.ceil(self.total_tokens / self.plan.context.job.tokens_per_iteration)
+        return min(max(1, round(wanted_s / self.iteration_s)), num_iterations)
 
     @property
     def interval_s(self) -> float:

@@ -137,10 +137,7 @@ class Dump:
     framework: str  # whose traits hold
 
 
-def dump_in(
-    path: str,
-    lines: Sequence[str],
-) -> tuple[Dump | None, tuple[str, ...]]:
+def dump_in(path: str, lines: Sequence[str]) -> tuple[Dump | None, tuple[str, ...]]:
     """The first dump that can be read, and what is wrong with others."""
     notes: list[str] = []
     for opens, read in _READERS:

@@ -146,11 +146,8 @@ def read_adapters(source: SourceText) -> Training:
     )
 
 
-def _targets(
-    given: object,
-    allowed: tuple[Target, ...],
-) -> tuple[tuple[Target, ...], str]:
-    """What is named of those allowed, and what is wrong with it."""
+def _targets(given: object, allowed: tuple[Target, ...]) -> tuple[tuple[Target, ...], str]:
+    """Read the targets in a list of projections; second, what is wrong with them."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not names:
         return (), f"{ALL_LINEAR}, or a list of projections, is needed; given {given!r}"

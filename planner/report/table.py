@@ -79,10 +79,7 @@ class Table(Generic[R]):
         return [[column.text(row) for column in self.columns] for row in self.rows]
 
 
-def differing(
-    columns: Sequence[Column[R]],
-    rows: Sequence[R],
-) -> list[Column[R]]:
+def differing(columns: Sequence[Column[R]], rows: Sequence[R]) -> list[Column[R]]:
     """The columns in which rows differ."""
     return [column for column in columns if len({column.text(row) for row in rows}) > 1]
 
