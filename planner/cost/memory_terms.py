@@ -65,7 +65,7 @@ def _dummy(elements: Callable[[StageParameters], Array], per: Per) -> MemoryTerm
 
 
 def _once(of: Callable[[StageParameters], Array]) -> Callable[[StageParameters], Array]:
-    """What embedding and head share where one stage holds both, of another stage than the first."""
+    """Count a term of the head only on another stage than the embedding's, which counts it too."""
     return lambda parts: of(parts) * (parts.strategy.head_stage > 0)
 
 

@@ -163,16 +163,16 @@ def adapters_of(
     _convert_peft_config_moe in peft/utils/transformers_weight_conversion.py 0.21.
     """
     found: list[Adapter] = []
-    joined, joins = joined_ops(model.family, kernels), kernels.joins_adapters
+    joined, joins_all = joined_ops(model.family, kernels), kernels.joins_adapters
     is_merged = kernels.expert_adapters == "merged"
-    places, is_all = projections(model), "router" in training.targets
+    places, targets_all = projections(model), "router" in training.targets
     has_bare_experts = model.family in BARE_EXPERTS
-    finds = is_all and kernels.all_linear == "modules"
+    by_module = targets_all and kernels.all_linear == "modules"
     is_converted = model.family in CONVERTED_EXPERTS
-    if finds and "mlp_up" not in places and "shared_expert_up" not in places:
+    if by_module and "mlp_up" not in places and "shared_expert_up" not in places:
         is_converted = False  # no linear module has the names that stacked ones had
     for op, sizes in places.items():
-        chosen = [target for target in sizes if is_all or target in training.targets]
+        chosen = [target for target in sizes if targets_all or target in training.targets]
         widths, outs = zip(*sizes.values(), strict=True)
         whole = Adapter(
             name=op,
@@ -181,30 +181,25 @@ def adapters_of(
             out=sum(outs),
         )
         if model.moe and op in EXPERTS:
-            number = 1 if kernels.expert_adapters == "shared" else model.moe.num_experts
-            ranks = min(len(chosen), 1) if joins else len(chosen) * is_converted
+            copies = 1 if kernels.expert_adapters == "shared" else model.moe.num_experts
+            ranks = min(len(chosen), 1) if joins_all else len(chosen) * is_converted
             ranks = ranks or int(op in training.targets)
-            stack = replace(whole, num_ranks=ranks, num_copies=number, is_merged=is_merged)
+            stack = replace(whole, num_ranks=ranks, num_copies=copies, is_merged=is_merged)
             found += [stack] if ranks else []
-        elif model.moe and not (joins or has_bare_experts) and op.startswith(("mlp", "shared")):
+        elif model.moe and not (joins_all or has_bare_experts) and op.startswith(("mlp", "shared")):
             continue
-        elif joins or op in joined:
+        elif joins_all or op in joined:
             found += [whole] if chosen else []
         else:
             shared = replace(whole, num_sharing=len(chosen))
             for target in chosen:
                 found.append(replace(shared, name=target, out=sizes[target][1]))
-    if model.moe and is_all and not joins:
-        small = Adapter(
-            name="router",
-            beside="router",
-            width=model.hidden_size,
-            out=1,
-        )
-        if is_converted and not finds:
-            found.append(replace(small, out=model.moe.num_experts, is_merged=is_merged))
+    if model.moe and targets_all and not joins_all:
+        router = Adapter(name="router", beside="router", width=model.hidden_size, out=1)
+        if is_converted and not by_module:
+            found.append(replace(router, out=model.moe.num_experts, is_merged=is_merged))
         if has_shared_gate(model):
-            found.append(replace(small, name="shared_expert_gate", beside="shared_expert_up"))
+            found.append(replace(router, name="shared_expert_gate", beside="shared_expert_up"))
     return tuple(found)
 
 

@@ -23,12 +23,12 @@ from planner.units import Array, ceil_div, format_count
 # A number or a column of numbers.
 Count: TypeAlias = Array | int
 LayerKind: TypeAlias = str
-# Kinds of a letter of a layer pattern that says how tokens are mixed, without and with a mixture.
+# By letter of ``layer_pattern``: kinds of a layer with attention or a mixer, and an MLP or experts.
 PREFIXES = {"F": "", "S": "second_", "L": "mixer_", "P": "parallel_"}
 PREFIXES |= {"W": "window_", "C": "chosen_", "H": "pooled_"}
 TWO_PARTS = {letter: (f"{prefix}dense", f"{prefix}moe") for letter, prefix in PREFIXES.items()}
 TWO_PARTS |= {"D": ("double", "double")}  # two attentions, two MLPs and a mixture
-# Kinds of a letter that says all of a layer.
+# By letter: kinds of a layer of one part.
 ONE_PART = {"M": "mixer", "*": "attention", "E": "experts", "-": "mlp"}
 LETTERS = {kind: letter for letter, kinds in TWO_PARTS.items() for kind in kinds}
 WITH_MIXER = ("mixer", *TWO_PARTS["L"], *TWO_PARTS["P"])
