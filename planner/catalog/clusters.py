@@ -41,7 +41,8 @@ Network = tuple[str, FabricFile]  # between nodes: its name, and what its file s
 _SHAPE = (
     f"16x{EXAMPLE_NODE} (nodes), 512x{EXAMPLE_ACCELERATOR} (accelerators), "
     f"{EXAMPLE_MACHINE} (a machine) "
-    "or a cluster file ending in .yaml; each may end in @512GiB, the host memory of a node"
+    "or a cluster file ending in .yaml; each may end in @512GiB, the host memory of a node; "
+    "`planner show hardware` lists what is known, --detect asks this machine"
 )
 
 

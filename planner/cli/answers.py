@@ -83,7 +83,6 @@ def size(
     from planner.report.sizing_words import no_size
 
     problems = Problems()
-    # resolve reads the host memory again and reports what is wrong with it.
     node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
     if gpus is None:
         if weak:

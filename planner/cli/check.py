@@ -181,14 +181,16 @@ def _fixed(
         flag = {each.name: each.flag for each in options.OF_FILES}.get(of_job[0], "--documents")
         fail(flag, "is for configuration files; a plan file states its own")
     made = (fix_plan if is_plan else fix_file)(source, request, progress=progress)
-    # ``planner plan`` with the same question.
     context = made.answer.context
     traits, job = context.traits, context.job
-    words = ["planner", "plan", made.model, made.cluster, "--framework", traits.name]
-    words += software_options(traits)
-    words += ["--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)]
-    words += ["--precision", job.precision, "--optimizer", traits.optimizer.name]
-    words += [*traits.training.options, "--margin", f"{100.0 * context.margin_fraction:g}"]
+    words = [
+        *("planner", "plan", made.model, made.cluster, "--framework", traits.name),
+        *software_options(traits),
+        *("--global-batch", str(job.global_batch), "--seq-len", str(job.seq_len)),
+        *("--precision", job.precision, "--optimizer", traits.optimizer.name),
+        *traits.training.options,
+        *("--margin", f"{100.0 * context.margin_fraction:g}"),
+    ]
     command = shlex.join(words)
     fixed = made.fixed or (made.source if made.is_sound else None)
 

@@ -224,7 +224,6 @@ def collective(
             problems.add(option, message)
     num_bytes = problems.parsed("SIZE", size, parse_bytes)
     machines = problems.read(lambda: load_cluster(cluster))
-    # Given with commas; none stands for all that can do it.
     names = [] if algorithm == ALL else [name.strip() for name in algorithm.split(",")]
     for name in names:
         if name not in BY_NAME:

@@ -57,7 +57,6 @@ def emit(
         files = made.emitted(context, strategy).files
 
     def screen(files: "tuple[OutputFile, ...]", console: "Console") -> None:
-        # The first file of the configuration; what else there is, in a note.
         first, *others = files
         if out is None:
             console.file.write(first.text + "\n" * (not first.text.endswith("\n")))
@@ -81,10 +80,7 @@ def _asked(
     top: int = 1,
     taken: tuple[str, ...] = (),
 ) -> "tuple[Plan, PlanText, Answer | None]":
-    """The plan of a file or folder, or the best of a question, as text too; and the answer.
-
-    ``taken`` are options of a question that are taken beside a plan.
-    """
+    """The plan of a file, with options ``taken`` beside it, or of a question; text; answer."""
     from planner.cli.saved import best_of, plan_file, saved_plan
     from planner.report.emitted import PlanText
 

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from os.path import lexists
 
 from planner.catalog import EXAMPLE_ACCELERATOR
-from planner.errors import InputError, Problem
+from planner.errors import InputError, PlannerError, Problem, nearest
 from planner.query.words import FORMER, OF_CLUSTER, QUESTIONS, SAME_OPTIONS, leading
 
 EXAMPLES = EXAMPLE_MODEL, EXAMPLE_CLUSTER = "llama3-8b", f"8x{EXAMPLE_ACCELERATOR}"
@@ -18,28 +19,34 @@ MENDED_BY = {
     ("--deadline", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
+    ("file", "--model and"): ("--model", EXAMPLE_MODEL, "--cluster", EXAMPLE_CLUSTER),
+    ("file", "--model needed"): ("--model", EXAMPLE_MODEL),
+    ("file", "--cluster needed"): ("--cluster", EXAMPLE_CLUSTER),
 }
 
 
 def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
-    """The command that does what was meant by words that are refused; empty where none is known.
-
-    Without problems, an argument is missing or too many, or an option is none.
-    """
+    """The command that was meant by refused words; problems are not those of mere arguments."""
     command, *rest = words or [""]
     if command in FORMER:
         before, behind = FORMER[command]
-        return [*before, *rest, *behind]
+        former = [*before, *rest, *behind]
+        return former if behind else instead(former) or former
+    if command == "compare" and rest and not any(map(lexists, rest)):
+        return ["plan", *_placed("plan", leading(rest)), "--framework", "any"]
     hint = r"'([^']+)'.*did you mean ([^,?]+)"
-    made, nearest = words, [re.search(hint, each.message) for each in problems]
+    made, hints = words, [re.search(hint, each.message) for each in problems]
     # What else is wrong would be refused again.
-    for found in nearest if all(nearest) else ():
+    for found in hints if all(hints) else ():
         assert found is not None
         spelled = re.compile(rf"^([0-9]+x|.*=)?{re.escape(found[1])}(?==|$)")
         made = [spelled.sub(rf"\g<1>{found[2]}", word) for word in made]
-    if made == words and command in QUESTIONS:
+    if made == words and command in (*QUESTIONS, "check"):
         made = [command, *_mended(command, rest, problems)]
-    return made if made != words else []
+    # An option that is none may be left out where something else is mended.
+    lost = any(word.startswith("--") for word in words if word not in made)
+    is_other = bool(set(made) - set(words)) if lost else made != words
+    return made if is_other else []
 
 
 def _mended(command: str, words: list[str], problems: Collection[Problem]) -> list[str]:
@@ -53,14 +60,18 @@ def _mended(command: str, words: list[str], problems: Collection[Problem]) -> li
             return [*words, *profile[1].split()]
         if problem.key == "--global-batch" and "whole number" in problem.message:
             return [f"{word}-tokens" if word == problem.key else word for word in words]
-    made = _said_here(command, words)
-    if made == words:
-        made = _completed(command, words)
-        places = {problem.where for problem in problems} <= {"models", "cluster"}
-        # Of a name that is none, no other may be told instead.
-        is_same = places and sorted(made) == sorted(words)
-        if problems and not is_same and "PLAN-OR-MODEL" not in {each.key for each in problems}:
-            made = words
+    said = _said_here(command, _like(words) if command in ("plan", "emit") else words)
+    if command == "check":
+        return said
+    if "--deadline" in said and "--tokens" not in said:
+        said += QUESTIONS["job"]
+    made = _completed(command, said)
+    places = {problem.where for problem in problems} <= {"models", "cluster"}
+    # Of a name that is none, no other may be told instead.
+    is_same = places and sorted(made) == sorted(words)
+    keys = {each.key for each in problems}
+    if problems and said == words and not is_same and not keys & {"PLAN-OR-MODEL", "model_type"}:
+        made = words
     if command == "plan" and "--out" in made and "--emit" not in made:
         usual = "accelerate" if "--train" in made else "megatron"
         is_named = "--framework" in made[:-1]
@@ -68,24 +79,43 @@ def _mended(command: str, words: list[str], problems: Collection[Problem]) -> li
     return made
 
 
+def _like(words: list[str]) -> list[str]:
+    """The words with a configuration file among the places behind ``--like``."""
+    from planner.query.like import places_of
+
+    made = words
+    for word in filter(lexists, leading(words)):
+        with suppress(PlannerError):
+            named = places_of(word).values()
+            made = [*named, *(each for each in made if each != word), "--like", word]
+    return made
+
+
 def _said_here(command: str, words: Sequence[str]) -> list[str]:
     """The words with options of other programs said as here."""
+    from planner.cli.app import command_of
+
+    flags = {flag for each in command_of(command).params for flag in each.opts}
     made, machine, left = list[str](), dict[str, str](), list(words)
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
-        same = SAME_OPTIONS.get(name)
-        if name in OF_CLUSTER and command != "size":
+        is_none = name.startswith("--") and name not in flags
+        same = SAME_OPTIONS.get(name, "" if is_none else None)
+        if OF_CLUSTER.get(name) == "gpus" and command in ("check", "size"):
+            made.append(f"--gpus{equals}{value}")
+        elif name in OF_CLUSTER:
             machine[OF_CLUSTER[name]] = value if equals or not left else left.pop(0)
         elif same is None:
             made.append(word)
-        elif " " not in same:
+        elif same and " " not in same:
             made += [same, *([value] if equals else [])]
         else:
-            made += same.split()
             # Elsewhere such a switch may have a value, or a file of its own.
-            if left and (left[0] in ("true", "on", "1") or left[0].endswith(".json")):
-                left.pop(0)
+            is_behind = "{}" in same or len(leading(made)) > 1
+            if left and not equals and is_behind and not left[0].startswith("-"):
+                value = left.pop(0)
+            made += same.format(value).split()
     if not machine:
         return made
     places = leading(made)
@@ -111,18 +141,20 @@ def _cluster(name: str, machine: Mapping[str, str]) -> str:
 
 
 def _placed(command: str, places: list[str]) -> list[str]:
-    """The words before the options: model and cluster, and an item to explain.
-
-    In whatever order they are; of a cluster in several words one, examples where none is given.
-    """
+    """Model, cluster and item to explain, in whatever order; examples where none is given."""
+    from planner.catalog import list_models
     from planner.catalog.models import meant_name
 
-    model = next((word for word in places if meant_name(word) or lexists(word)), EXAMPLE_MODEL)
+    known = (word for word in places if meant_name(word) or lexists(word))
+    numbered = (word for word in places if re.search("[0-9]", word))
+    meant = (near[0] for word in numbered if (near := nearest(word, list_models(), 1)))
+    model = next(known, None)
     rest = [word for word in places if word != model]
-    clusters = (text for text in (" ".join(rest), *rest) if _is_cluster(text))
+    together = (" ".join(rest[:size]) for size in range(len(rest), 1, -1))
+    clusters = (text for text in (*together, *rest) if _is_cluster(text))
     cluster = next(clusters, EXAMPLE_CLUSTER)
     items = [word for word in rest if word not in cluster and command == "explain"]
-    return [model, cluster, *items]
+    return [model or next(meant, EXAMPLE_MODEL), cluster, *items]
 
 
 def _completed(command: str, words: list[str]) -> list[str]:

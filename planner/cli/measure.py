@@ -175,15 +175,13 @@ def _measured_now(
 ) -> "tuple[str, Table]":
     """Return the table all processes measured, and its name; write it if requested.
 
-    Those but the first leave the program here, and say nothing. Raises InputError for what cannot
-    be measured, or written, before anything is measured.
+    Those but the first leave the program here. What cannot be measured or written is raised first.
     """
     from planner.calibrate.fit import read_base
     from planner.calibrate.rows import table_text
 
     is_first = os.environ.get("RANK", "0") == "0"
     try:
-        # before minutes are spent on measuring
         check_yaml(out, force=force)
         if csv is not None:
             check_writable(csv, force=force, option="--table")
@@ -213,7 +211,6 @@ def _measured(base: "Base | None", progress: "Progress") -> "Table":
 
     world = join()
     try:
-        # before minutes are spent on measuring
         if base is not None:
             check_machine("--measure", world.machine, base.cluster)
         return measure(world, progress)

@@ -86,13 +86,11 @@ def known_frameworks(incomplete: str) -> list[str]:
     return [name for name in known if name.startswith(incomplete.lower())]
 
 
-# How every program of the command line shows its help and errors.
 PROGRAM: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
 }
-# Words of --format, of which the first is usual.
 TABLE: tuple[str, ...] = ("table", "json")
 CSV: tuple[str, ...] = (*TABLE, "csv")
 HELP_ALL, FORM, PROGRESS = "help_all", "output_format", "progress"
@@ -199,10 +197,9 @@ def takes(
 ) -> Callable[[Command], Program]:
     """Make a command of a function of a question: what it returns is shown in the form asked for.
 
-    The function's parameters are the command's, ``query`` standing for model, cluster and the
-    options of ``groups`` (without any of all). Others are hidden and refused, and ``refused`` says
-    why. ``model`` and ``cluster`` are the two arguments. ``ask`` of the command is the same from
-    Python.
+    The function's parameters are the command's, ``query`` standing for ``model``, ``cluster`` and
+    the options of ``groups`` (without any of all); others are hidden and ``refused``. ``ask`` of
+    the command is the same from Python.
     """
     taken = options_of(groups or GROUPS)
     help_all = _keyword(
@@ -237,7 +234,6 @@ def takes(
             is_alone = model is PLAN_OR_MODEL and not is_given(context, "cluster")
             if is_alone and Path(places["model"]).exists():
                 places["cluster"] = ""
-            # A project's defaults stand beneath.
             return ask(Query.of(**places, defaults=beneath, **stated), **given)
 
         return _program(command, ask, read, {"query": asked}, form, help_all)
@@ -256,11 +252,7 @@ def takes_files(
 def shows(
     form: tuple[str, ...] = TABLE, taken: tuple[Option, ...] = ()
 ) -> Callable[[Command], Program]:
-    """The same of a function of its own parameters.
-
-    Where it has ``said`` stands a mapping of what was given of the options ``taken`` by name, read
-    as a question reads it.
-    """
+    """The same of a function of its own parameters; ``said`` maps the options ``taken``."""
 
     def decorate(command: Command) -> Program:
         def ask(**given: Any) -> "Shown | None":  # noqa: ANN401 - whichever option

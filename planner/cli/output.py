@@ -64,10 +64,7 @@ def say(*lines: str) -> None:
 
 @contextmanager
 def delayed_progress() -> "Iterator[Progress]":
-    """Yield a progress callback; nothing is shown in the first second or without a terminal.
-
-    Of several processes that torchrun starts the first shows it.
-    """
+    """Yield a progress callback, which rank 0 alone shows, on terminals, after a second."""
     if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
         yield lambda _message, _fraction: None
         return

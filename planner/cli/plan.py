@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from planner.report.document import Shown
     from planner.search.search import Progress
 
-# Options that change what is shown, or how it is found.
 LEFT_OUT = ("like", "fix", "frontier", "pareto", "objective", "time_limit")
 SPELLED = {option.spelled: name for name, option in OPTIONS.items() if option.spelled}
 BATCHES = {"global_batch": "global_batch_tokens", "global_batch_tokens": "global_batch"}

@@ -28,7 +28,6 @@ from planner.search.search import Progress
 from planner.spec.strategy import Strategy
 
 Target = tuple[Format, Launcher]
-# Of commands that take either.
 ARGUMENT = "PLAN-OR-MODEL"
 
 
@@ -44,10 +43,7 @@ def plan_file(path: Path) -> Path:
 
 
 def read_saved(path: Path) -> tuple[Plan, PlanFile]:
-    """The plan of a file or folder, estimated again, and the file; raises InputError.
-
-    A note on standard error says where the model no longer says what it said.
-    """
+    """The plan of a file or folder, estimated again, what differs noted, and the file."""
     context, strategy, file = load_plan(plan_file(path))
     found = estimate(context, strategy)
     drift = found.iter_time_s / file.estimate.iter_time_s - 1.0

@@ -217,10 +217,12 @@ def _detect(
         sources += problems.read(ask_host) or []
     problems.finish()
     machine = merge(sources, accelerator)
-    # The command as it can be repeated.
-    command = ["planner", "show", "hardware", *["--detect"] * on_host]
-    command += ["--from", *files] if files else []
-    command += ["--accelerator", accelerator] if accelerator else []
+    command = [
+        *("planner", "show", "hardware"),
+        *(["--detect"] if on_host else []),
+        *(["--from", *files] if files else []),
+        *(["--accelerator", accelerator] if accelerator else []),
+    ]
     text = cluster_text(machine, shlex.join(command))
     if out is not None:
         write_atomically(out, text, option="--out")

@@ -34,7 +34,6 @@ ASSUME = "--assume"
 # What ``--assume`` may say by name: numbers, words, and where a launcher shards.
 ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep", "etp")
 ASSUMED_WORDS = ("optimizer", "precision")
-# Others, by what is said of them.
 ASSUMED: Mapping[str, tuple[str, object]] = {
     "recompute=none": ("recompute_layers_per_stage", PerChunk(0)),
     "recompute=selective": ("selective_layers_per_stage", ALL),
@@ -194,7 +193,6 @@ def read_for(kind: Format, reading: ParsedConfig, request: Request) -> ParsedCon
     reading = kind.launched(with_model(reading), request.environment)
     if model := named(request, reading)[0]:
         reading = kind.of_model(reading, model)
-    # Of what the file leaves open, what is assumed.
     stated = {name for name, each in reading.decisions.items() if each.line or each.value}
     assumed = {name: each for name, each in request.assumed.items() if name not in stated}
     added = {name: Located(value=value, key=ASSUME) for name, value in assumed.items()}

@@ -91,7 +91,6 @@ def complete(
     values, asked, accelerator = Values(reading), job.request, job.cluster.accelerator
     check_model(values, job.model)
     gpus = gpus_of(values, asked=asked.num_gpus, of_cluster=job.cluster.num_accelerators)
-    # Nothing can be priced without the degrees.
     cuts = (*MODEL_PARALLEL_DEGREES, *(("ep", "etp") if job.model.moe else ()))
     if names := [name for name in cuts if name in reading.left_open]:
         told = " ".join(f"{ASSUME} {name}=N" for name in names)

@@ -68,7 +68,6 @@ def _recipe(name: str) -> Recipe:
 
 
 def _of_recipe(name: str, query: Query) -> dict[str, Any]:
-    # Lists of recipes need nothing of a search.
     from planner.search.space.expressions import ALIASES
 
     recipe = _recipe(name)
@@ -108,7 +107,6 @@ def _of_training(training: Training | None) -> dict[str, Any]:
 
 def _of_file(name: str, cluster: str) -> dict[str, Any]:
     """Options that say what a configuration's job is; its layout is solved."""
-    # A recipe needs no format of files.
     from planner.query.values import Values
 
     kind, reading = _reading(name)

@@ -158,7 +158,6 @@ def _read(path: str, value: object) -> TraitValue:
     if instead := renamed_traits().get(path):
         raise ValueError(f"is no trait any more; {instead}")
     if name not in types[section]:
-        # Traits whose names are close: of the section, or else of others.
         paths = {known: f"{ROOT}.{place}.{known}" for place in types for known in types[place]}
         near = nearest(name, types[section]) or nearest(name, paths)
         close = [paths[known] for known in near]

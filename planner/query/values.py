@@ -37,7 +37,6 @@ OWN = {
     for severity, rules in load_own(__package__, "rules.yaml").items()
     for name, description in rules.items()
 }
-# Of keys and values as a format reads them.
 READING = {
     "unknown_key": "Every key is one that the framework knows.",
     "bad_value": "Every value is of the kind and in the range of its key.",

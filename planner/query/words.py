@@ -44,19 +44,22 @@ OTHER_FORMATS: Mapping[str, str] = {
 }
 # Words for frameworks that could mean more than one, or a format of files.
 SEVERAL: Mapping[str, str] = {
-    "fsdp": "torchtitan, accelerate and trainer run FSDP2; name one of them",
-    "fsdp2": "torchtitan, accelerate and trainer run FSDP2; name one of them",
+    **dict.fromkeys(
+        ("fsdp", "fsdp2"), "did you mean torchtitan, accelerate, trainer? each runs FSDP2"
+    ),
     "ddp": "accelerate runs whole replicas: --framework accelerate --profile ddp",
     "megatron-bridge": "its files are those of --framework bridge",
-    "hf": "accelerate or trainer; name one of them",
-    "huggingface": "accelerate or trainer; name one of them",
-    "transformers": "accelerate or trainer; name one of them",
-    "torch": "torchtitan is PyTorch's own; accelerate and trainer use its FSDP2",
-    "pytorch": "torchtitan is PyTorch's own; accelerate and trainer use its FSDP2",
-    "zero": "ZeRO is deepspeed's; megatron, torchtitan and accelerate shard as it does",
+    **dict.fromkeys(
+        ("hf", "huggingface", "transformers"),
+        "did you mean accelerate, trainer? both run its models",
+    ),
+    **dict.fromkeys(
+        ("torch", "pytorch"), "did you mean torchtitan, accelerate, trainer? each uses its FSDP2"
+    ),
+    "zero": "did you mean deepspeed? the other frameworks shard as ZeRO does, too",
 }
 # Options of other programs, and the words that say the same here: a value stands behind an option
-# alone, none behind two words.
+# alone, none behind two words; nothing need be said where there are none.
 SAME_OPTIONS: Mapping[str, str] = {
     "--lora": "--train lora",
     "--qlora": "--train qlora",
@@ -89,10 +92,17 @@ SAME_OPTIONS: Mapping[str, str] = {
     "--dtype": "--precision",
     "--json": "--format json",
     "--gradient-checkpointing": "--recompute full",
+    "--cpu-offload": "--offload optimizer:host",
+    "--slurm": "--launcher slurm",
+    **dict.fromkeys(("--compare-frameworks", "--all-frameworks"), "--framework any"),
+    "--days": "--deadline {}d",
+    "--hours": "--deadline {}h",
+    **dict.fromkeys(("--flash-attn", "--use-flash-attn", "--attn-implementation"), ""),
 }
 # Options of other programs that say of what and how much the cluster is.
 OF_CLUSTER: Mapping[str, str] = {
     **dict.fromkeys(("--gpus", "--num-gpus", "--ngpus", "--world-size"), "gpus"),
+    "--num-processes": "gpus",
     **dict.fromkeys(("--nodes", "--num-nodes", "--nnodes"), "nodes"),
     **dict.fromkeys(("--gpus-per-node", "--nproc-per-node", "--num-gpus-per-node"), "per_node"),
     **dict.fromkeys(("--gpu", "--gpu-type", "--accelerator", "--hardware", "--node"), "name"),
@@ -138,12 +148,14 @@ SHOWN = {
     **dict.fromkeys(("accelerators", "gpu", "gpus", "nodes", "clusters"), "hardware"),
     **{name: f"{name}s" for name in ("model", "recipe", "framework")},
 }
-# Former commands, and the words that answer instead, those behind the command between them.
+# Former commands, those of other programs, and the words that answer instead, those behind the
+# command between them.
 FORMER = {
     "largest": (("plan",), ("--maximize", "seq-len")),
     "scale": (("size",), ("--gpus", "8..512")),
     "report": (("export",), ("--to", "html", "--out", "plan.html")),
     "trace": (("export",), ("--to", "perfetto", "--out", "plan.json")),
+    **dict.fromkeys(("convert", "generate", "launch"), (("emit",), ())),
     **{
         name: (("show", name), ())
         for name in ("models", "hardware", "recipes", "frameworks", "schema")

@@ -34,7 +34,6 @@ from planner.units import GIB, format_seconds
 PREFIX = "trace"
 # Files of an earlier plan, perhaps of more ranks.
 TRACES = f"{PREFIX}.*.et"
-# A trace is a file per rank.
 MAX_RANKS = 1024
 # Topology, members, GB/s and ns, as ASTRA-sim counts them.
 Dimension = tuple[str, int, float, float]
@@ -133,10 +132,7 @@ def _dimensions(level: LevelSpec, members: int, latency_s: float, rate: float) -
 
 
 def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]:
-    """Dimensions from the innermost level out; beyond the domain at the least rate passed.
-
-    Raises InputError where levels are not filled.
-    """
+    """Dimensions from the innermost level out at the least rate passed; raises where not full."""
     found: list[Dimension] = []
     below, rate = 1, float("inf")
     for number, level in enumerate(cluster.levels):
@@ -216,10 +212,7 @@ def _readme(plan: Plan, drawn: Timeline, stages: Sequence[Nodes], num_nodes: int
 
 
 def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, ...]:
-    """Every file of the folder; ``place``: of the plan, in errors.
-
-    Raises InputError for what ASTRA-sim cannot hold.
-    """
+    """Every file of the folder, ``place``: of the plan; raises for what ASTRA-sim cannot hold."""
     strategy, cluster = plan.strategy, plan.context.cluster
     dimensions = network(cluster, strategy.num_gpus, place)
     stages = execution(plan, drawn)
@@ -262,13 +255,16 @@ def folder_files(plan: Plan, drawn: Timeline, place: str) -> tuple[OutputFile, .
         "remote_memory.json": {"memory-type": "NO_MEMORY_EXPANSION"},
     }
     # A line per key.
-    texts = {
+    rows = {
         name: ",\n".join(f"  {json.dumps(key)}: {json.dumps(document[key])}" for key in document)
         for name, document in documents.items()
     }
-    files = [OutputFile(name=name, text=f"{{\n{text}\n}}\n") for name, text in texts.items()]
-    files.append(OutputFile(name="network.yml", text=levels))
-    files.append(OutputFile(name="README.md", text=_readme(plan, drawn, stages, num_nodes)))
+    texts = {
+        **{name: f"{{\n{text}\n}}\n" for name, text in rows.items()},
+        "network.yml": levels,
+        "README.md": _readme(plan, drawn, stages, num_nodes),
+    }
+    files = [OutputFile(name=name, text=text) for name, text in texts.items()]
     ranks = [stage_ranks(strategy, stage) for stage in range(strategy.pp)]
     for stage, nodes in enumerate(stages):
         parts = [shared(node) for node in nodes]

@@ -47,7 +47,6 @@ TIME_TITLES = {
     "tail": "gradient reduction, optimizer, step",
     "wait": "waiting",
 }
-# Groups of memory from the bottom up, by their colours.
 MEMORY_TITLES = {group.partition(" ")[0]: group for group in MEMORY_GROUPS}
 
 
@@ -202,13 +201,11 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
                 continue
             left = window.x(each.start_s)
             right = window.x(each.end_s)
-            # Narrower passes are drawn in their own colour alone.
             whole = ((each.start_s, each.end_s, _colour(each)),)
             for start, end, colour in pieces(each) if right - left > 5.0 else whole:
                 x, to = window.x(start), window.x(end)
                 if to > x:
                     boxes[colour].append(f"M{x:.2f} {top:.2f}H{to:.2f}V{bottom:.2f}H{x:.2f}Z")
-            # There is room for the number of a micro-batch.
             if each.slot and right - left > 15.0 and height > 12.0:
                 middle = (left + right) / 2.0
                 number = str(each.slot[0].micro_batch)
@@ -255,15 +252,13 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
     stages, curve = found.timeline.stages, found.curves[fullest]
     row = min(max(320.0 / len(stages), 5.0), 36.0)
     floor = row * len(stages) + 16.0 + PANEL
-    # Labels of rows do not touch.
     every = max(1, math.ceil(14.0 / row))
+    labels = {str(stage): (stage + 0.5) * row + 4.0 for stage in range(0, len(stages), every)}
     parts = [
-        _text(LEFT - 6.0, (stage + 0.5) * row + 4.0, str(stage), "end")
-        for stage in range(0, len(stages), every)
+        *(_text(LEFT - 6.0, y, stage, "end") for stage, y in labels.items()),
+        _text(LEFT - 6.0, floor, "0", "end"),
+        _text(LEFT - 6.0, floor - PANEL / 1.06 + 4.0, f"{hbm_bytes / GIB:.0f} GiB", "end"),
     ]
-    parts.append(_text(LEFT - 6.0, floor, "0", "end"))
-    full = floor - PANEL / 1.06 + 4.0
-    parts.append(_text(LEFT - 6.0, full, f"{hbm_bytes / GIB:.0f} GiB", "end"))
     shown = windows(found, strategy)
     for window in _placed(shown):
         parts += _timeline(stages, window, row)

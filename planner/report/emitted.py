@@ -30,7 +30,6 @@ from planner.units import format_bytes, format_count, format_seconds
 
 README = "README.md"
 PLAN = "plan.yaml"
-# Files that every plan is written with, beside those of its format and launcher.
 ALWAYS = (SCRIPT, PLAN, README)
 
 
@@ -216,18 +215,20 @@ def _readme(
     plan: PlanText,
 ) -> str:
     job = context.job
-    words = ["planner", "check", emitted.files[0].name]
-    words += ["--model", plan.model, "--cluster", plan.cluster, "--gpus", str(strategy.num_gpus)]
-    words += ["--seq-len", str(job.seq_len), "--global-batch", str(job.global_batch)]
-    if context.model.moe and job.imbalance_fraction != USUAL_IMBALANCE_FRACTION:
-        # A check would take another.
-        words += ["--imbalance", f"{100.0 * job.imbalance_fraction:.15g}"]
-    words += ["--documents", job.documents.text] if job.documents else []
-    words += software_options(context.traits) if made.carries(context.traits.name) else []
+    # What a check would take otherwise.
+    is_other = context.model.moe and job.imbalance_fraction != USUAL_IMBALANCE_FRACTION
+    words = [
+        *("planner", "check", emitted.files[0].name, "--model", plan.model),
+        *("--cluster", plan.cluster, "--gpus", str(strategy.num_gpus)),
+        *("--seq-len", str(job.seq_len), "--global-batch", str(job.global_batch)),
+        *(["--imbalance", f"{100.0 * job.imbalance_fraction:.15g}"] if is_other else []),
+        *(["--documents", job.documents.text] if job.documents else []),
+        *(software_options(context.traits) if made.carries(context.traits.name) else []),
+    ]
     check = shlex.join(words)
-    set_first = [(_code(name), what) for name, what in user_variables(emitted.variables).items()]
-    set_first += [
-        (f"{_code(each.key)} in {_code(each.file)}", each.what) for each in emitted.open_keys
+    set_first = [
+        *((_code(name), what) for name, what in user_variables(emitted.variables).items()),
+        *((f"{_code(one.key)} in {_code(one.file)}", one.what) for one in emitted.open_keys),
     ]
     left = {**own_texts("left_open", made.name), **emitted.left_open}
     ranks, axes = _ranks(context, strategy)

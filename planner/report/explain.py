@@ -245,9 +245,9 @@ def _groups(ledger: StageLedger) -> Table[Sequence[str]]:
         size = sum(parts.values())
         largest = sorted(parts.items(), key=lambda part: -part[1])
         words = [f"{name.replace('_', ' ')} {own / GIB:,.2f}" for name, own in largest[:3]]
-        words += ["..."] if len(parts) > 3 else []
         share = f"{size / ledger.peak_bytes:.1%}"
-        said = ", ".join(words) if len(parts) > 1 else ""
+        more = ["..."] if len(parts) > 3 else []
+        said = ", ".join([*words, *more]) if len(parts) > 1 else ""
         rows.append((head.replace("_", " "), format_bytes(size), share, said))
     return text_table(
         ("", "bytes", "share", "largest parts, GiB"), rows, left=("largest parts, GiB",)

@@ -36,7 +36,6 @@ _CheckedFile: Any = make_dataclass(
     kw_only=True,
     frozen=True,
 )
-# What is wrong with configuration files.
 CheckDocument: Any = make_dataclass(
     "CheckDocument",
     [("exit_code", int), ("counts", dict[str, int]), ("files", list[_CheckedFile])],
@@ -93,7 +92,6 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
                 line,
                 Padding(Text(finding.message), (0, 0, 0, 4), expand=False),
             )
-        # Where the layout is legal: what was assumed, time and memory.
         if made := result.figures:
             figures = (
                 f"{format_seconds(made.iter_time_s)} per iteration, {made.tokens_per_s:,.0f} "
@@ -203,10 +201,7 @@ def _uri(path: str) -> str:
 
 
 def render_junit(results: Sequence[FileResult]) -> str:
-    """A suite per file, a case per finding, one that passes where none is.
-
-    Findings severe enough to fail the check are failures; unreadable files are errors.
-    """
+    """A suite per file, a case per finding; findings that fail the check are failures."""
     suites: list[tuple[str, list[Any]]] = [
         (result.path, [(one, _kind(result, one)) for one in result.findings] or [(None, "")])
         for result in results
@@ -225,7 +220,6 @@ def _in_xml(text: str) -> str:
     return re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
 
 
-# By the words of --format.
 RENDERERS = {
     "text": render_text,
     "json": render_json,

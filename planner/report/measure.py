@@ -45,7 +45,6 @@ class ComparedRow(Comparison):
     """What one log shows."""
 
 
-# What training runs took, against what their layouts are priced at.
 CompareDocument: Any = make_dataclass("CompareDocument", [("logs", list[ComparedRow])])
 
 

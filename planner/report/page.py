@@ -166,6 +166,6 @@ def _time_items(estimate: Estimate) -> Table[Sequence[str]]:
         hidden = format_seconds(hidden_s) if hidden_s > max(1e-3 * item.busy_s, 0.0) else ""
         adds, share = format_seconds(item.exposed_s), item.exposed_s / estimate.iter_time_s
         rows.append((item_title(name), f"time.{name}", adds, f"{share:.1%}", hidden))
-    rows.append(("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", ""))
+    whole = ("iteration", "", format_seconds(estimate.iter_time_s), "100.0%", "")
     head = ("on the slowest stage", "item", "adds", "share", "overlapped")
-    return text_table(head, rows, left=("item",))
+    return text_table(head, [*rows, whole], left=("item",))

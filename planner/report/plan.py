@@ -215,7 +215,6 @@ def _grounds(answer: Answer, beside: Beside) -> Iterator[Part]:
     yield Text(f"{model}; {context.cluster.name}: {machines}", "dim")
     yield from note_lines(answer.notes, assumed=True)
     yield from software_lines(answer.contexts, (*answer.plans, *answer.pareto))
-    # What the search looked at and why most of it was set aside.
     searches, dropped = answer.searches, list(answer.dropped().items())
     listed = [f"{name} {count:,}" for name, count in dropped[:6]]
     if others := dropped[6:]:
@@ -251,10 +250,7 @@ def print_answer(
     show_all: bool = False,
     following: str = "",
 ) -> None:
-    """Print what to run, other layouts and fewer GPUs; ``verbose``: what that rests on.
-
-    ``following``: the command that goes on from here.
-    """
+    """Print what to run, other layouts, fewer GPUs, and the ``following`` command."""
     num = sum(note.is_assumed for note in answer.notes)
     counted = f"{num} assumption{'s' * (num > 1)}, " if num else ""
     more = f"-v adds {counted}evidence, search; --all the variants of every layout."

@@ -78,9 +78,11 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
         modules = ", ".join(sorted({name for chosen in row.module_sets for name in chosen}))
         several = f"{len(row.module_sets)} sets of " if len(row.module_sets) > 1 else ""
         shown = {name: map(str, values) for name, values in row.dimensions.items()}
-        rows = [(name, ", ".join(values)) for name, values in shown.items()]
-        rows.append(("activations", "; ".join(row.layer_policies) or "none"))
-        rows.append(("selective: modules", f"{several}{modules or 'none'}"))
+        rows = [
+            *((name, ", ".join(values)) for name, values in shown.items()),
+            ("activations", "; ".join(row.layer_policies) or "none"),
+            ("selective: modules", f"{several}{modules or 'none'}"),
+        ]
         policies = f"under {number} {'policy' if number == 1 else 'policies'}"
         digits = len(row.splits)
         splits = f"{int(row.splits):,}" if digits <= 7 else f"about 10^{digits - 1}"
@@ -109,7 +111,6 @@ def space_document(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> Space
 
 
 AS_ASKED = "as asked"
-# Ratios closer to 1 are told without a direction.
 SMALL = 0.005
 
 

@@ -146,7 +146,6 @@ def _answer(made: FixedFile) -> Iterator[Part]:
     yield from _wrong(made)
     yield from _changes(best.changes, is_plan=is_plan)
     yield _proved(answer)
-    # Others with as few changes stand below.
     names = ["after", *["or"] * len(others)]
     plans = [each.plan for each in answer.repaired]
     if answer.before is not None:

@@ -109,7 +109,6 @@ def print_sensitivity(
         *question_lines(inputs_line((result.best.context,)), result.case.notes),
         Text(_verdict(result), "bold"),
         given,
-        # JSON has all.
         *(crossings if verbose else crossings[:8]),
         _worth_measuring(result),
         whole(f"Next: {following}") if following else "",

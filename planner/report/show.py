@@ -27,7 +27,6 @@ from planner.units import GB, GIB, TERA, format_bytes, format_count, format_seco
 # Rows of a list where not all are asked for, so that it fits a screen; of lists of several kinds.
 MOST, MOST_OF_KINDS = 16, 12
 NOTHING = "Nothing that all words apply to."
-# Of levels of a network, as a cluster or a group has them.
 LEVEL_NAMES: list[Column[Any]] = [
     Column("level", "name", right=False, wraps=True),
     Column(
@@ -92,13 +91,14 @@ def print_models(found: answers.Models, console: Console) -> None:
 
 def print_model(found: answers.Model, console: Console) -> None:
     """Shape, exact parameter counts and provenance of one model."""
-    rows = [("parameters, exact", f"{found.parameters:,}")]
-    if found.mtp_parameters:
-        rows.append(("multi-token prediction, exact", f"{found.mtp_parameters:,} more"))
-    if found.published_parameters is not None:
-        rows.append(("parameters, as published", f"{found.published_parameters / 1e9:g} billion"))
-    if found.model.moe is not None:
-        rows.append(("active parameters, exact", f"{found.active_parameters:,}"))
+    published, is_mixture = found.published_parameters, found.model.moe is not None
+    known = {
+        "parameters, exact": f"{found.parameters:,}",
+        "multi-token prediction, exact": found.mtp_parameters and f"{found.mtp_parameters:,} more",
+        "parameters, as published": published and f"{published / 1e9:g} billion",
+        "active parameters, exact": is_mixture and f"{found.active_parameters:,}",
+    }
+    rows = [(name, text) for name, text in known.items() if text]
     rows += [(key, str(value)) for key, value in found.stated.items()]
     show(
         console,

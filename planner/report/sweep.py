@@ -118,12 +118,17 @@ def _columns(names: Sequence[str], rows: Sequence[Row]) -> list[Column[Row]]:
         Column("tokens/s", figure("tokens_per_s", format_count), spare=4),
         Column("MFU", figure("mfu", "{:.1%}".format), spare=6),
     ]
-    if any(row["days"] is not None for row in rows):
-        found.append(Column("days", figure("days", "{:,.1f}".format)))
-        found.append(Column("USD", figure("cost_usd", format_count)))
-    else:
-        found.append(Column("USD/1B", figure("cost_usd_per_billion_tokens", "{:,.2f}".format)))
-    return [*found, Column("kWh/1B", figure("energy_kwh_per_billion_tokens", "{:,.1f}".format))]
+    of_jobs = [
+        Column("days", figure("days", "{:,.1f}".format)),
+        Column("USD", figure("cost_usd", format_count)),
+    ]
+    if all(row["days"] is None for row in rows):
+        of_jobs = [Column("USD/1B", figure("cost_usd_per_billion_tokens", "{:,.2f}".format))]
+    return [
+        *found,
+        *of_jobs,
+        Column("kWh/1B", figure("energy_kwh_per_billion_tokens", "{:,.1f}".format)),
+    ]
 
 
 def _plain(name: str) -> str:

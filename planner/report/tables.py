@@ -136,7 +136,6 @@ def _gib(num_bytes: float) -> str:
     return f"{num_bytes / GIB:,.1f}"
 
 
-# What is measured of plans, as every table of them says it.
 ITERATION = Column[Plan]("iteration", lambda p: format_seconds(p.estimate.iter_time_s))
 TOKENS_PER_S = Column[Plan]("tokens/s", lambda p: format_count(p.estimate.tokens_per_s), spare=5)
 MFU = Column[Plan]("MFU", mfu_text, spare=6)
@@ -171,7 +170,6 @@ def plans_table(
     every, first = [*plans, *ladder], plans[0]
     named = names or [str(number) for number in range(1, len(plans) + 1)]
     ranks = dict(zip(map(id, plans), named, strict=True))
-    # Where the job's tokens are given.
     of_job = [] if first.total_s() is None else [DAYS]
     of_job += [amount_column("cost_usd")] if of_job and first.cost_usd() is not None else []
 
@@ -215,10 +213,7 @@ def frontier_table(
     traded: Sequence[str] = (),
     marked: Collection[int] = (),
 ) -> Table[Plan]:
-    """The points of a frontier, one a row; those on ``marked`` numbers of GPUs with a mark.
-
-    With limits, by how much each point misses them.
-    """
+    """The points of a frontier, those on ``marked`` GPUs with a mark, and what limits they miss."""
     is_job = any(plan.total_s() is not None for plan in plans)
     span = "" if is_job else "\n/1k it"
     columns = [

@@ -221,10 +221,7 @@ def mfu_line(plan: Plan) -> str:
 
 
 def host_line(plan: Plan) -> str:
-    """Return what is taken of a node's host memory or disks, and whether their size is assumed.
-
-    Empty where nothing is offloaded.
-    """
+    """Return what offloading takes of a node's host memory or disks; empty where it does not."""
     node, memory = plan.context.cluster.node, plan.estimate.memory
     on_disks = ":nvme" in plan.strategy.offload
     there = node.nvme_bytes if on_disks else node.host_memory_bytes
