@@ -17,7 +17,7 @@ from planner.cost.context import Context
 from planner.documents.file import read_text, write_atomically
 from planner.errors import InputError
 from planner.search.ranking.goals import FASTEST_AT_MOST, Goal
-from planner.search.search import FoundLayout, Progress, SearchResult, search
+from planner.search.search import FoundLayout, Progress, SearchResult, no_progress, search
 from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import Strategy
 
@@ -34,7 +34,7 @@ def remembered(
     goal: Goal = FASTEST_AT_MOST,
     time_limit_s: float | None = None,
     guess_s: float = float("inf"),
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
     **options: Any,  # noqa: ANN401 - the others of planner.search.search.search
 ) -> SearchResult:
     """The result of a search, or of the same one before, from the folder of the user's caches.

@@ -15,7 +15,7 @@ from planner.cost.context import Context
 from planner.limits import MAX_SEQ_LEN
 from planner.query.resolve import Case
 from planner.search.feasible import SearchTimeoutError
-from planner.search.search import Progress
+from planner.search.search import Progress, no_progress
 from planner.search.space.expressions import LARGEST
 from planner.search.space.narrow import narrowing_of
 
@@ -198,7 +198,7 @@ def largest(
     keeps_margin: bool,
     quantities: tuple[str, ...] = (MICRO_BATCH, SEQUENCE),
     deadline: Deadline | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> LargestAnswer:
     """The largest micro-batch at the question's length, and the longest sequence.
 

@@ -24,6 +24,7 @@ from planner.search.search import (
     SearchResult,
     headroom_frontiers,
     most_headroom_gib,
+    no_progress,
     with_headroom,
 )
 from planner.search.space.narrow import Narrowing
@@ -51,7 +52,7 @@ def answer(
     narrowing: Narrowing = EVERYTHING,
     aim: Aim = FASTEST,
     deadline: Deadline | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> Answer:
     """Search every context (one per framework) and rank the plans across them."""
     deadline = deadline or Deadline()
@@ -182,9 +183,7 @@ def respecting_margin(
     return replace(tight, notes=(*tight.notes, note))
 
 
-def answer_or_raise(
-    resolved: Resolved, top: int, progress: Progress = lambda _message, _fraction: None
-) -> Answer:
+def answer_or_raise(resolved: Resolved, top: int, progress: Progress = no_progress) -> Answer:
     """Answer a question; raises NothingFitsError where no plan fits, or none was found in time."""
     deadline = Deadline(resolved.time_limit_s)
     found = answer_question(resolved, top, deadline, progress)
@@ -200,7 +199,7 @@ def answer_question(
     resolved: Resolved,
     top: int,
     deadline: Deadline,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> Answer:
     """Answer a question with its margin and limits; the answer may hold no plan.
 

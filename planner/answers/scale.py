@@ -14,7 +14,7 @@ from planner.cost.estimate import Estimate
 from planner.errors import NothingFitsError
 from planner.query.job import batch_at
 from planner.query.resolve import Case
-from planner.search.search import Progress
+from planner.search.search import Progress, no_progress
 from planner.spec.cluster import ClusterSpec
 
 # Groups of time items by the beginnings of their names; the rest is OTHER.
@@ -194,7 +194,7 @@ def scaling(
     is_weak: bool,
     finish_in_s: float | None = None,
     deadline: Deadline | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> Scaling:
     """Search the best plan on each cluster (ascending); the batch asked is that of the first.
 

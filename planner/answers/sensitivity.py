@@ -12,7 +12,7 @@ from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
 from planner.answers.whatif import bisect_ratio, first_plan, price
 from planner.cost.context import Context
 from planner.query.resolve import Case
-from planner.search.search import Progress
+from planner.search.search import Progress, no_progress
 from planner.spec.strategy import Strategy
 
 FACTORS = (0.5, 0.9, 1.1, 2.0)  # of a figure's value, at which is planned again
@@ -151,7 +151,7 @@ def sensitivity(
     keeps_margin: bool = False,
     deadline: Deadline | None = None,
     plan: Plan | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> Sensitivity | None:
     """Scale every figure and plan again; ``plan`` stands in place of the best one for its time.
 

@@ -12,7 +12,7 @@ from planner.answers.scale import fastest_on_all
 from planner.answers.whatif import best
 from planner.query.objectives import JobLimits
 from planner.query.resolve import Case
-from planner.search.search import Progress, SearchResult
+from planner.search.search import Progress, SearchResult, no_progress
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import OFFLOAD_POLICIES
 
@@ -75,7 +75,7 @@ class Sizer:
     limits: JobLimits
     cluster_of: ClusterOf
     deadline: Deadline
-    progress: Progress = lambda _message, _fraction: None
+    progress: Progress = no_progress
 
     def searched(self, case: Case) -> tuple[tuple[Plan, ...], tuple[SearchResult, ...]]:
         """The useful sizes up to the question's cluster, over all frameworks."""

@@ -12,7 +12,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.query.resolve import Case
 from planner.search.feasible import SearchTimeoutError, first_feasible
-from planner.search.search import FoundLayout, Progress, SearchResult
+from planner.search.search import FoundLayout, Progress, SearchResult, no_progress
 from planner.search.space.legality import Violation, violations
 from planner.spec.strategy import Strategy
 
@@ -59,7 +59,7 @@ def search_each(
     *,
     within: Callable[[Context], Context] = lambda context: context,
     known: Plan | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
     **options: Any,  # noqa: ANN401 - as planner.search.search.search has them
 ) -> Found:
     """The plans of a question over all frameworks, ``within`` contexts that differ from theirs.

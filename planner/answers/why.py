@@ -16,7 +16,7 @@ from planner.cost.estimate import TimeItem
 from planner.query.objectives import cost_usd, gpu_hours
 from planner.query.resolve import Case
 from planner.search.ranking.penalties import PENALTIES
-from planner.search.search import Progress
+from planner.search.search import Progress, no_progress
 from planner.search.space.narrow import narrowing_of
 
 ROUNDING = 1e-5  # relative difference of times that is none: that of the stage problem
@@ -234,7 +234,7 @@ def why(
     case: Case,
     *,
     deadline: Deadline | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> WhyAnswer:
     """Compare the best plan under the options with the best of all; raises NothingFitsError."""
     deadline = deadline or Deadline()

@@ -24,7 +24,7 @@ from planner.query.from_file import Request, format_of, needed_job, read_for
 from planner.query.layout import OF_SCRIPT, Layout
 from planner.query.resolve import cluster_for_file
 from planner.query.values import NOWHERE
-from planner.search.search import Progress
+from planner.search.search import Progress, no_progress
 from planner.spec.strategy import POLICY_COUNT_FIELDS
 
 
@@ -90,7 +90,7 @@ def fix_plan(source: SourceText, request: Request, *, progress: Progress) -> Fix
 
 
 def fix_file(
-    source: SourceText, request: Request, *, progress: Progress = lambda _message, _fraction: None
+    source: SourceText, request: Request, *, progress: Progress = no_progress
 ) -> FixedFile:
     """Find the smallest fix of a configuration file, for the same request as its check.
 

@@ -23,7 +23,7 @@ from planner.cost.stage_model import stage_model
 from planner.errors import InputError
 from planner.search.ranking.exploration import explored
 from planner.search.ranking.goals import Goal
-from planner.search.search import FoundLayout, Progress, search
+from planner.search.search import FoundLayout, Progress, no_progress, search
 from planner.search.space.expressions import OFF_BY_DEFAULT
 from planner.search.space.interleaving import fits_chunks, has_equal_chunks
 from planner.search.space.narrow import Narrowing
@@ -72,7 +72,7 @@ def nearest(
     num_gpus: int | None = None,
     top: int = 1,
     time_limit_s: float | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> Near:
     """Find the ``top`` fastest accepted layouts with the fewest changes.
 

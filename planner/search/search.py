@@ -31,6 +31,10 @@ from planner.units import GIB
 Progress = Callable[[str, float], None]
 
 
+def no_progress(_message: str, _fraction: float) -> None:
+    """Report no progress."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FoundLayout:
     """A complete strategy the search returned."""
@@ -114,7 +118,7 @@ def search(
     time_limit_s: float | None = None,
     goal: Goal = FASTEST_AT_MOST,
     guess_s: float = math.inf,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> SearchResult:
     """Find the ``top`` best plans under a goal, and the frontier of all plans, limits or not.
 
@@ -232,7 +236,7 @@ def headroom_frontiers(
     *,
     narrowing: Narrowing = EVERYTHING,
     time_limit_s: float | None = None,
-    progress: Progress = lambda _message, _fraction: None,
+    progress: Progress = no_progress,
 ) -> Iterator[SearchResult]:
     """Yield searches whose frontiers hold every trade of time, GPUs and whole GiB of headroom.
 
