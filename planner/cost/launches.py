@@ -179,8 +179,7 @@ def segmented_waits_s(
     to the host before an exchange of unequal parts, and ``masked_select`` waits for the size of its
     result. Source: MoEAlltoAllTokenDispatcher and permute in
     megatron/core/transformer/moe/token_dispatcher.py and moe_utils.py. Excludes kernels of an op
-    that run while its others are launched, and an exchange beside another micro-batch, whose
-    kernels keep the device busy meanwhile.
+    that run while its others are launched, and an exchange beside another micro-batch.
     """
     forward = ZERO
     for part in parts:
@@ -206,14 +205,15 @@ def paired_launch_pace(group: "LayerGroup", traits: FrameworkTraits) -> float:
 def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: StrategyColumns) -> Array:
     """Host seconds per pass of a layer in hooks around modules whose weights are gathered; C.
 
-    ``modules · gathered_module_s`` at ZeRO stage 3: those of products with a weight, of which a
-    rank's experts are one each, and of norms. Source: DeepSpeed's fetch_sub_module and
-    release_sub_module around every module (deepspeed/runtime/zero/parameter_offload.py), in Python,
-    which no graph replays. Excludes modules without weights, and counts projections of one
-    product (queries, keys and values; gate and up) as one.
+    ``modules · gathered_module_s`` at ZeRO stage 3: norms and products with a weight; of experts
+    each that is called by itself, else one a product, as of stacked weights or a leaf module.
+    Source: fetch_sub_module and release_sub_module around every module, in Python, which no graph
+    replays (deepspeed/runtime/zero/parameter_offload.py). Excludes modules without weights, and
+    counts projections of one product (queries, keys and values; gate and up) as one.
     """
+    calls_each = kernels.grouped_launch_s > 0
     weights = ZERO + sum(
-        np.asarray(gemm.count, dtype=float)
+        np.asarray(gemm.count if calls_each or not op.is_expert else 1.0, dtype=float)
         for op in group.ops
         for gemm in op.gemms
         if gemm.has_weight

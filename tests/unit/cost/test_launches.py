@@ -79,6 +79,17 @@ def test_hooks_of_stage_3_show_where_the_host_is_the_slower_one() -> None:
     assert waits[1] == pytest.approx(floors[1] + hooks)
 
 
+def test_experts_are_modules_of_stage_3_each_where_a_loop_calls_them() -> None:
+    context = context_of(model="qwen3-30b-a3b", framework="deepspeed")
+    kernels, columns = context.traits.kernels, columns_of(dp=8, zero_stage=3)
+    stacked, looped = (
+        module_hooks_s(group_of(context, columns), replace(kernels, grouped_launch_s=each), columns)
+        for each in (0.0, LAUNCH_S)
+    )
+    # Up and down of 127 experts more.
+    assert looped - stacked == pytest.approx(2 * 127 * kernels.gathered_module_s)
+
+
 def test_adapters_and_rebuilt_matrices_launch_their_own_kernels() -> None:
     # Six adapters (no gate) of two products and six more, eight backward; backward two of each
     # product. Frozen products have one backward. Six matrices of three kernels each way.
