@@ -13,10 +13,10 @@ from pathlib import Path
 
 from planner.answers.base import Deadline
 from planner.answers.parameters import parameters
-from planner.answers.plan import answered
-from planner.answers.whatif import Case, first_plan
+from planner.answers.plan import answer_or_raise
+from planner.answers.whatif import first_plan
 from planner.query.query import Query
-from planner.query.resolve import resolve
+from planner.query.resolve import Case, resolve
 
 MODELS = ("gpt3-xl", "gpt3-6.7b", "llama3-8b", "llama2-13b", "mixtral-8x7b", "llama3.1-70b")
 NODES = {"dgx-h100": 400.0, "dgx-a100-640": 200.0, "dgx-a100-320": 200.0}
@@ -40,7 +40,7 @@ def agrees(draw: random.Random, folder: Path) -> tuple[bool, str]:
     path.write_text(f"node: {node}\ncount: {count}\noverrides:\n{lines}", encoding="utf-8")
     stated = resolve(Query.of(model, str(path), global_batch=64))
     found = first_plan(case.with_each(lambda each: figure.scaled(each, factor)), Deadline())
-    other = answered(stated, 1).plans[0] if found else None
+    other = answer_or_raise(stated, 1).plans[0] if found else None
     same = (found and found.strategy) == (other and other.strategy)
     return same, f"{model} on {count}x{node}, {figure.key} x{factor:g}"
 
