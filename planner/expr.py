@@ -229,7 +229,7 @@ class Names(dict[str, Any]):
         """Format a text whose braces hold expressions."""
         return _Filled().vformat(text, (), self)
 
-    def said(self, conditions: Mapping[str, object]) -> Iterator[str]:
+    def texts_that_hold(self, conditions: Mapping[str, object]) -> Iterator[str]:
         """Yield the texts whose conditions hold, formatted."""
         return (self.filled(text) for text, each in conditions.items() if self.value(each))
 

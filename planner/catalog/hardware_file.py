@@ -50,7 +50,7 @@ class HardwareFile(Strict):
         """Yield the rules of ``hardware_rules.yaml`` that are broken: a key, and what is wrong."""
         names = Names(partial(part_of, self), _FUNCTIONS)
         for key, conditions in _RULES.get(type(self).__name__, {}).items():
-            yield from ((key, text) for text in names.said(conditions))
+            yield from ((key, text) for text in names.texts_that_hold(conditions))
 
 
 # By the end of a spec's field: that of the key of a section, whose unit is smaller.

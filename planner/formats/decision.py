@@ -122,7 +122,7 @@ def reads_flag(name: str, key: str, value: object) -> Of:
 
 def unless(conditions: Mapping[str, str]) -> Cannot:
     """Return a function that yields why a plan cannot be expressed: texts whose conditions hold."""
-    return lambda context, strategy: plan_names(context, strategy).said(conditions)
+    return lambda context, strategy: plan_names(context, strategy).texts_that_hold(conditions)
 
 
 def refusals(package: str) -> dict[str, partial[Iterator[str]]]:
@@ -139,7 +139,7 @@ def _refused(
     strategy: Strategy | None = None,
     **own: object,
 ) -> Iterator[str]:
-    return plan_names(context, strategy, names, **own).said(conditions)
+    return plan_names(context, strategy, names, **own).texts_that_hold(conditions)
 
 
 def several(*functions: Callable[..., Iterable[Any]]) -> Callable[..., list[Any]]:

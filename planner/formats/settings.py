@@ -324,4 +324,4 @@ def _broken(
     for key in keys:
         own = {"key": key, "given": file[key], "is_given": key in file.settings}
         named = Names(file.named, FUNCTIONS, names, **own)
-        yield from ((key, text) for text in named.said(conditions))
+        yield from ((key, text) for text in named.texts_that_hold(conditions))

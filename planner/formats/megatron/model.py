@@ -323,7 +323,7 @@ def _names(context: Context, strategy: Strategy | None = None) -> Names:
 
 def shape_reasons(context: Context) -> Iterator[str]:
     """Every property of the model that no option of Megatron's models expresses."""
-    found = _names(context).said(load_own(__package__, "model.yaml")["refused"])
+    found = _names(context).texts_that_hold(load_own(__package__, "model.yaml")["refused"])
     return (f"model {context.model.name}: {text}" for text in found)
 
 

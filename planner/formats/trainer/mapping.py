@@ -102,7 +102,7 @@ def problems(context: Context) -> Iterator[str]:
     """Yield what no argument can express whatever the layout: precision, optimizer, profile."""
     yield from no_profile(context)
     yield from unnamed_targets(context)
-    yield from plan_names(context).said(
+    yield from plan_names(context).texts_that_hold(
         {
             f"precision {{job.precision}}: allowed are {', '.join(PRECISIONS)}": (
                 f"job.precision not in {PRECISIONS}"

@@ -132,7 +132,7 @@ def stated_rule(name: str, row: Mapping[str, Any]) -> Rule:
         texts = allowed
 
         def allowed(context: Context) -> str:
-            return next(_names(context, {}).said(texts))
+            return next(_names(context, {}).texts_that_hold(texts))
 
     def check(context: Context, columns: Columns) -> Clauses:
         names = _names(context, columns)
