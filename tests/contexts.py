@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.answers.base import Plan
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -150,4 +150,4 @@ def priced(context: Context, strategy: Strategy) -> Plan:
 
 def plan_of(context: Context, **layout: Any) -> Plan:
     """The plan of a layout given degree by degree."""
-    return priced(*resolve(context, requested(**layout)))
+    return priced(*fill_in(context, requested(**layout)))

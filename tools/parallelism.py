@@ -14,7 +14,7 @@ from typing import Any
 import planner
 from planner.answers.base import Plan
 from planner.answers.execution import Iteration, iteration
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -57,7 +57,7 @@ class Case:
             cluster=load_cluster(self.cluster),
             traits=with_recompute_modules(traits, modules) if modules else traits,
         )
-        return drawn(*resolve(context, requested(**given)))
+        return drawn(*fill_in(context, requested(**given)))
 
     def memory(self, title: str, layouts: Mapping[str, Mapping[str, Any]]) -> str:
         """Draw the GiB of the fullest GPU under several layouts, by what they hold."""

@@ -127,7 +127,7 @@ def with_batch(context: Context, strategy: Strategy) -> Context:
     )
 
 
-def resolve(context: Context, request: Request) -> tuple[Context, Strategy]:
+def fill_in(context: Context, request: Request) -> tuple[Context, Strategy]:
     """Return the whole strategy and the context with its batch; InputError with broken rules."""
     _raise(option_problems(request))
     _raise(_problems_with(context, request))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.answers.base import Plan, plans_of
-from planner.answers.whatif import price as layout_priced
+from planner.answers.whatif import price_layout
 from planner.cost.context import Context
 from planner.cost.stage_model import price
 from planner.search.near import SPLIT, Accepts, Near, Neighborhood, nearest
@@ -132,10 +132,10 @@ def diagnosis(context: Context, strategy: Strategy, *, own: Context | None = Non
     # Micro-batches follow from dp and their size, so a wrong number of them hides no deficit.
     number, rest = divmod(context.job.global_batch, strategy.dp * strategy.micro_batch)
     filled_in = strategy if rest else replace(strategy, num_micro_batches=number)
-    before = layout_priced(context, filled_in)
+    before = price_layout(context, filled_in)
     is_legal = isinstance(before, Plan)
     if not is_legal and own is not None:
-        before = layout_priced(own, filled_in)
+        before = price_layout(own, filled_in)
     return RepairAnswer(
         context=context,
         strategy=strategy,

@@ -9,7 +9,7 @@ from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter, parameters
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
-from planner.answers.whatif import bisect_ratio, first_plan, price
+from planner.answers.whatif import bisect_ratio, first_plan, price_layout
 from planner.cost.context import Context
 from planner.query.resolve import Case
 from planner.search.search import Progress, no_progress
@@ -222,7 +222,7 @@ def _response(figure: Parameter, asker: _Asker) -> ParameterSweep:
 
 def _kept(context: Context, strategy: Strategy) -> Plan | None:
     """A layout in another context; None where it is illegal or does not fit."""
-    found = price(context, strategy)
+    found = price_layout(context, strategy)
     if not isinstance(found, Plan) or found.estimate.memory.verdict == "does not fit":
         return None
     return found

@@ -13,7 +13,7 @@ from planner.answers.changes import (
     switches,
 )
 from planner.answers.layout import differences, with_batch
-from planner.answers.whatif import Change, best, price
+from planner.answers.whatif import Change, best, price_layout
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, Verdict
 from planner.query.resolve import Case
@@ -117,7 +117,7 @@ class PricedChange:
         cls, change: str, context: Context, strategy: Strategy, before: Estimate
     ) -> "PricedChange":
         """The changed layout beside the estimate of the configuration itself."""
-        found = price(with_batch(context, strategy), strategy)
+        found = price_layout(with_batch(context, strategy), strategy)
         if not isinstance(found, Plan):
             broken = found[0]
             return cls(change=change, refused=broken.rule, why=broken.text)

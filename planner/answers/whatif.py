@@ -176,7 +176,7 @@ def least(changes: Iterator[Change] | Scale, deadline: Deadline) -> Change | Non
     return None
 
 
-def price(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:
+def price_layout(context: Context, strategy: Strategy) -> Plan | tuple[Violation, ...]:
     """A layout as it stands, without search; the rules it breaks where it is illegal."""
     return tuple(violations(context, strategy)) or unproved(context, strategy)
 

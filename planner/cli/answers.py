@@ -78,12 +78,12 @@ def size(
     progress: "Progress",
 ) -> Shown:
     """``planner size``: exits with 3 where no size is enough."""
-    from planner.query.resolve import with_host_memory
+    from planner.query.resolve import argument_with_memory
     from planner.report.size import print_scaling, print_sizing, scale_document, size_document
     from planner.report.sizing_words import no_size
 
     problems = Problems()
-    node = with_host_memory(query.cluster, query.get("host_memory"), Problems())
+    node = argument_with_memory(query.cluster, query.get("host_memory"), Problems())
     if gpus is None:
         if weak:
             problems.add("--weak", "needs --gpus, the sizes of the scaling curve, such as 8..512")

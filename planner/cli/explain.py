@@ -108,14 +108,14 @@ def _layout(
     layers_per_stage: str | None,
     offload_activations: str | None,
 ) -> "tuple[Context, Strategy, tuple[Note, ...]]":
-    from planner.answers.layout import option_problems, requested, resolve
-    from planner.query import resolve as question
+    from planner.answers.layout import fill_in, option_problems, requested
     from planner.query.narrowing import (
         one_layout,
         parse_layers,
         parse_offloaded_layers,
     )
     from planner.query.options import FIXED
+    from planner.query.resolve import resolve
 
     problems = Problems()
     request = requested(
@@ -134,8 +134,8 @@ def _layout(
     if query.get("recompute_modules") is not None and request.get("recompute") != "selective":
         problems.add("--recompute-modules", "needs --recompute selective")
     left_open = query.with_(**dict.fromkeys(FIXED))
-    asked = question.resolve(left_open, problems=problems).without_note("margin")
-    context, strategy = resolve(replace(asked.contexts[0], margin_fraction=0.0), request)
+    asked = resolve(left_open, problems=problems).without_note("margin")
+    context, strategy = fill_in(replace(asked.contexts[0], margin_fraction=0.0), request)
     if any(note.subject == "global_batch" for note in asked.notes):
         batch = context.job.global_batch
         asked = asked.with_batch(batch, f"global batch {batch} sequences, in whole micro-batches")

@@ -112,7 +112,7 @@ def resolve(
     problems.found += query.problems
     problems.notes += problems.read(partial(not_priced_in, asked.get("like"))) or []
     model = _read_model(query.model, problems)
-    place = with_host_memory(query.cluster, query.get("host_memory"), problems)
+    place = argument_with_memory(query.cluster, query.get("host_memory"), problems)
     load = partial(load_cluster_of, num_accelerators=num_gpus) if num_gpus else load_cluster
     cluster = problems.read(partial(load, place))
     fmt = fmt or format_meant(query.get("framework"))
@@ -284,7 +284,7 @@ def _check_figures(aim: Aim, cluster: ClusterSpec) -> None:
                 raise InputError.single(COMMAND_LINE, option, message)
 
 
-def with_host_memory(cluster: str, given: str | None, problems: Problems) -> str:
+def argument_with_memory(cluster: str, given: str | None, problems: Problems) -> str:
     """Return a cluster's argument with the host memory that an option gives for its nodes."""
     num_bytes = problems.parsed("--host-memory", given, read_host_memory)
     if num_bytes is None:
@@ -298,13 +298,13 @@ def with_host_memory(cluster: str, given: str | None, problems: Problems) -> str
 
 
 def place_of(cluster: str | None, host_memory: str | None) -> str | None:
-    """Return :func:`with_host_memory` of a cluster that a file may state; raises InputError."""
+    """Return :func:`argument_with_memory` of a cluster that a file may state; raises InputError."""
     if host_memory is None:
         return cluster
     problems = Problems()
     if cluster is None:
         problems.add("--host-memory", "needs the cluster whose nodes have it")
-    place = with_host_memory(cluster or "", host_memory, problems)
+    place = argument_with_memory(cluster or "", host_memory, problems)
     problems.finish()
     return place
 

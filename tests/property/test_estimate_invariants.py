@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.even import even_estimate
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
 from planner.cost.flops import model_flops_per_iteration
@@ -294,7 +294,7 @@ def patterned(draw: st.DrawFn) -> ModelSpec:
 @EXAMPLES
 @given(model=patterned())
 def test_totals_of_any_pattern_are_those_of_a_plain_loop(model: ModelSpec) -> None:
-    subject = price(*resolve(context_of(model=model), requested()))
+    subject = price(*fill_in(context_of(model=model), requested()))
     ledger = stage_ledger(subject, 0)
     (peak,) = subject.model.peak_bytes(*subject.split)[0]
     assert sum(item.num_bytes for item in ledger.items) == pytest.approx(peak)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from own_host import alone_on
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.catalog.clusters import load_cluster
 from planner.catalog.models import load_model
 from planner.cost.context import Context
@@ -59,7 +59,7 @@ class Pair:
         batch = layout["global_batch"] * micro_batch // layout["micro_batch"]
         layout |= {"micro_batch": micro_batch, "global_batch": batch}
         context = Pair(self.group | {"layout": layout}, self.run).context()
-        memory = estimate(*resolve(context, requested(**layout))).memory
+        memory = estimate(*fill_in(context, requested(**layout))).memory
         return max(memory.stage_peak_bytes) / GIB if memory.fits else None
 
     def seconds(self, *, offloads: bool, end: int | None = None) -> float:
@@ -68,7 +68,7 @@ class Pair:
         if offloads:
             layout |= {"offload": self.of("offload"), "offload_percent": self.of("percent")}
             layout["zero_stage"] = self.run.get("zero_stage", layout["zero_stage"])
-        context, strategy = resolve(context, requested(**layout))
+        context, strategy = fill_in(context, requested(**layout))
         if end is not None:
             context = with_host_rate(context, context.traits.offload.host_optimizer_factors[end])
         return estimate(context, strategy).iter_time_s

@@ -68,7 +68,7 @@ def names_in(source: SourceText) -> set[str]:
     )
 
 
-def as_number(value: object) -> object:
+def yaml_number(value: object) -> object:
     """The value; as a number what YAML 1.1 takes for text, ``1e-4``, as HfArgumentParser does."""
     if isinstance(value, str) and re.fullmatch(r"\d{1,9}e[+-]?\d{1,3}", value):
         return float(value)
@@ -99,7 +99,7 @@ def content_of(source: SourceText, tool: FrontEnd) -> Content:
             raise InputError.single(source.path, "line 1", "keys with values are needed")
     places = {
         (key := ".".join(path)): Located(
-            value=entry.value if is_json(source) else as_number(entry.value),
+            value=entry.value if is_json(source) else yaml_number(entry.value),
             key=key,
             line=entry.line,
         )
@@ -207,7 +207,7 @@ def _scalar(text: str) -> Any:  # noqa: ANN401 - what YAML makes of it
         value = parsed_yaml("word", text).value if is_plain and not is_word else None
     except InputError:
         return text
-    return text if value is None else as_number(value)
+    return text if value is None else yaml_number(value)
 
 
 def _under(source: SourceText, tool: FrontEnd, file: Located) -> Content:

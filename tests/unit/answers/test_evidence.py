@@ -9,7 +9,7 @@ import pytest
 from contexts import context_of, small_model
 
 from planner.answers.evidence import MAX_RUNS, NEAR_OCTAVES, distances, evidence, published_runs
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.report.words import evidence_line
 from planner.spec.cluster import ClusterSpec
@@ -17,7 +17,7 @@ from planner.spec.strategy import Strategy
 
 
 def plan_of(context: Context, **request: object) -> tuple[Context, Strategy]:
-    return resolve(context, requested(**request))  # type: ignore[arg-type]
+    return fill_in(context, requested(**request))  # type: ignore[arg-type]
 
 
 def renamed(context: Context, **names: str) -> Context:

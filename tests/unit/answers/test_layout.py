@@ -11,7 +11,7 @@ import yaml
 from contexts import context_of
 from places import assert_places
 
-from planner.answers.layout import default_chunks, layout_chunks, requested, resolve
+from planner.answers.layout import default_chunks, fill_in, layout_chunks, requested
 from planner.errors import InputError
 from planner.formats.megatron.options import per_stage
 from planner.frameworks.settings import with_optimizer
@@ -30,11 +30,11 @@ def test_what_is_not_given_is_filled_in_or_refused(
 ) -> None:
     asked = requested(**given)
     if not any(place.startswith("--") for place in places):
-        context, strategy = resolve(context_of(**question), asked)
+        context, strategy = fill_in(context_of(**question), asked)
         assert_places(SimpleNamespace(context=context, strategy=strategy), places)
         return
     with pytest.raises(InputError) as caught:
-        resolve(context_of(**question), asked)
+        fill_in(context_of(**question), asked)
     assert {problem.where for problem in caught.value.problems} == {"command line"}
     said = {problem.key: problem.message for problem in caught.value.problems}
     assert all(re.match(message, said[key]) for key, message in places.items()), said
@@ -52,7 +52,7 @@ def test_what_even_stages_leave_over_goes_to_the_last_ones(
 
 def test_only_what_is_said_to_follow_is_not_neutral_where_it_is_left_out() -> None:
     context = context_of(model="llama3.1-70b", cluster="4xdgx-h100", global_batch=64)
-    strategy = resolve(context, requested(tp=8, pp=2))[1]
+    strategy = fill_in(context, requested(tp=8, pp=2))[1]
     filled = {
         name for name in SEARCHED_FIELDS if getattr(strategy, name) != FIELD_DEFAULTS[name]
     } - {"tp", "pp"}
@@ -63,10 +63,10 @@ def test_only_what_is_said_to_follow_is_not_neutral_where_it_is_left_out() -> No
 def test_the_zero_stage_is_one_the_optimizer_runs_under() -> None:
     context = context_of()
     sgd = replace(context, traits=with_optimizer(context.traits, "sgd"))
-    assert resolve(sgd, requested())[1].zero_stage == 0
+    assert fill_in(sgd, requested())[1].zero_stage == 0
     refused = "optimizer_runs_under_zero: .*sgd under ZeRO 1: under megatron it runs under 0"
     with pytest.raises(InputError, match=f"--zero-stage: {refused}"):
-        resolve(sgd, requested(zero_stage=1))
+        fill_in(sgd, requested(zero_stage=1))
 
 
 def test_a_layout_is_taken_as_written_and_a_cut_one_goes_on_as_it_began() -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from contexts import context_of
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.answers.rows import SoftwareRow
 from planner.answers.software import TOPICS, WORDS, assumptions_line, differences, phrases
 from planner.cost.context import Context
@@ -34,7 +34,7 @@ PROFILES = [(name, profile) for name in FRAMEWORKS for profile in profile_names(
 
 
 def line_of(context: Context, **layout: object) -> str:
-    context, strategy = resolve(context, requested(**layout))  # type: ignore[arg-type]
+    context, strategy = fill_in(context, requested(**layout))  # type: ignore[arg-type]
     return assumptions_line(context, [strategy])
 
 

@@ -8,8 +8,7 @@ import pytest
 from contexts import context_of, small_model
 
 from planner.answers.base import Answer, Plan
-from planner.answers.layout import requested
-from planner.answers.layout import resolve as filled_in
+from planner.answers.layout import fill_in, requested
 from planner.answers.plan import answer, answer_or_raise
 from planner.answers.variants import PricedChange, Variant, resident_variant, savings, variants
 from planner.cost.context import Context
@@ -112,7 +111,7 @@ FRAGMENTATION = 1.05
 
 
 def savings_of(context: Context, **request: object) -> list[PricedChange]:
-    context, strategy = filled_in(context, requested(**request))  # type: ignore[arg-type]
+    context, strategy = fill_in(context, requested(**request))  # type: ignore[arg-type]
     return savings(context, strategy, estimate(context, strategy))
 
 
@@ -150,7 +149,7 @@ def test_more_stages_keep_the_recomputed_layers_per_stage() -> None:
     context = context_of(model="llama3.1-70b", cluster="4xdgx-h100", global_batch=64)
     recompute = {"recompute": "full", "recompute_layers": 4}
     found = by_change(savings_of(context, tp=8, pp=1, **recompute))["pp 2"]
-    direct, strategy = filled_in(context, requested(tp=8, pp=2, **recompute))
+    direct, strategy = fill_in(context, requested(tp=8, pp=2, **recompute))
     assert found.peak_bytes == estimate(direct, strategy).memory.peak_bytes
 
 
@@ -166,7 +165,7 @@ def test_legal_changes_come_first_and_the_largest_saving_at_the_top() -> None:
 
 
 def test_a_saving_is_the_difference_of_two_estimates() -> None:
-    context, strategy = filled_in(context_of(), requested(dp=8, micro_batch=2))
+    context, strategy = fill_in(context_of(), requested(dp=8, micro_batch=2))
     before = estimate(context, strategy)
     one = by_change(savings(context, strategy, before))["micro-batch 1"]
     after = estimate(context, replace(strategy, micro_batch=1, num_micro_batches=2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from contexts import context_of, strategy_of, with_traits
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, accuracy_regime, estimate, with_host_rate, with_products
 from planner.cost.flops import model_flops_per_iteration
@@ -25,7 +25,7 @@ def planned(
     """A plan whose range is that of machines alone."""
     context = context_of(model=model, cluster=cluster, framework=framework)
     traits = replace(context.traits, time_ranges=FLAT)
-    return resolve(replace(context, traits=traits), requested(**layout))
+    return fill_in(replace(context, traits=traits), requested(**layout))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from contexts import context_of, with_traits
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
 from planner.cost.stage_model import price
@@ -21,7 +21,7 @@ POLICIES = ("none", "selective", "full")
 
 
 def ledgers_of(context: Context, **request: object) -> list[tuple[StageLedger, float]]:
-    subject = price(*resolve(context, requested(**request)))
+    subject = price(*fill_in(context, requested(**request)))
     peaks = subject.model.peak_bytes(*subject.split)[0].tolist()
     return [(stage_ledger(subject, stage), peak) for stage, peak in enumerate(peaks)]
 

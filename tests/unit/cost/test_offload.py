@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from contexts import context_of, with_traits
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.catalog.clusters import load_cluster
 from planner.cost.context import Context
 from planner.cost.estimate import Estimate, estimate
@@ -101,7 +101,7 @@ def _estimate(context: Context, layout: dict[str, Any], **offload: object) -> Es
     layout = {"dp": 8, "global_batch": 8, "offload": "optimizer:host"} | layout
     context = with_traits(context, offload=offload)
     job = replace(context.job, global_batch=layout["global_batch"])
-    return estimate(*resolve(replace(context, job=job), requested(**layout)))
+    return estimate(*fill_in(replace(context, job=job), requested(**layout)))
 
 
 LLAMA = context_of(model="llama3-8b", framework="deepspeed", seq_len=4096)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from contexts import context_of, with_traits
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.cost.estimate import estimate
 from planner.cost.ledger import stage_ledgers
@@ -45,7 +45,7 @@ def laid_out(
 ) -> tuple[Context, Strategy]:
     context = with_traits(context, support={"schedules": tuple(name for name, _ in SCHEDULES)})
     request = requested(pp=4, vpp=vpp, schedule=schedule, global_batch=16, **layout)
-    return resolve(context, request)
+    return fill_in(context, request)
 
 
 def subject(context: Context, schedule: str, vpp: int, **layout: object) -> PricedStrategy:

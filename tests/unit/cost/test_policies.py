@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from contexts import columns_of, context_of, with_traits
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.buffers import offload_buffer_bytes
 from planner.cost.context import Context, with_modules
 from planner.cost.estimate import estimate, estimates
@@ -180,7 +180,7 @@ def test_many_estimates_at_once_are_those_of_each_alone(model: str) -> None:
     # 61 layers make no 4 chunks, and mixtures need sequence parallelism beside tp.
     part = {"tp": 2, "sequence_parallel": model != "llama3-8b", "recompute": "selective"}
     requests = [*MIXED[: 4 if model == "deepseek-v3" else None], {**part, "recompute_layers": 2}]
-    strategies = [resolve(context, requested(**one))[1] for one in requests]
+    strategies = [fill_in(context, requested(**one))[1] for one in requests]
     first, *others = (module.name for module in context.traits.recompute.modules)
     for modules in ((first,), tuple(others[:2])):
         strategies.append(replace(strategies[1], recompute_modules=modules))
@@ -190,7 +190,7 @@ def test_many_estimates_at_once_are_those_of_each_alone(model: str) -> None:
 
 
 def test_named_modules_are_priced_as_if_the_profile_selected_them() -> None:
-    context, strategy = resolve(
+    context, strategy = fill_in(
         context_of(model="llama3-8b"), requested(tp=8, recompute="selective")
     )
     for module in context.traits.recompute.modules:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from contexts import columns_of, context_of
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.cost.topology import group_of, groups_of, pairs_of, stage_ranks
 from planner.spec.strategy import Strategy, StrategyColumns
@@ -134,7 +134,7 @@ def context() -> Context:
 @pytest.fixture
 def strategy(context: Context) -> Strategy:
     """16 GPUs as tp 2 x dp 4 x pp 2; experts over 4, none of them split."""
-    _, strategy = resolve(context, requested(tp=2, pp=2, ep=4, etp=1, global_batch=16))
+    _, strategy = fill_in(context, requested(tp=2, pp=2, ep=4, etp=1, global_batch=16))
     return strategy
 
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from contexts import context_of
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.stage_model import PricedStrategy, price
 from planner.cost.traffic import Messages, Traffic, traffic_of, why_no_traffic
 
 
 def subject(model: str = "llama3-8b", framework: str = "megatron", **layout: Any) -> PricedStrategy:
     context = context_of(model=model, cluster="2xdgx-h100", framework=framework, seq_len=2048)
-    return price(*resolve(context, requested(global_batch=16, **layout)))
+    return price(*fill_in(context, requested(global_batch=16, **layout)))
 
 
 HIDDEN = 2048 * 4096 * 2.0  # A micro-batch of one sequence

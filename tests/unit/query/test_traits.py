@@ -10,7 +10,7 @@ import pytest
 import yaml
 from contexts import context_of
 
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.estimate import estimate
 from planner.errors import InputError
 from planner.frameworks.registry import (
@@ -156,7 +156,7 @@ def test_allowed_extremes_give_finite_estimates_between_their_bounds(framework: 
         settings = settings_of(given, where="file", key="traits")
         changed = replace(context, traits=load_traits(framework, "current", settings))
         layout = LAYOUTS[framework] | UNSPLIT.get(name, {})
-        result = estimate(*resolve(changed, requested(**layout)))
+        result = estimate(*fill_in(changed, requested(**layout)))
         where = f"{section}.{name}={value}"
         assert np.isfinite(result.memory.peak_bytes), where
         assert result.memory.peak_bytes > 0, where

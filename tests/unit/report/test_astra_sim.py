@@ -21,7 +21,7 @@ from chakra_traces import (
 from contexts import context_of, priced, with_traits
 
 from planner.answers.base import Plan
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.cost.stage_model import price
 from planner.cost.timeline import timeline
@@ -49,7 +49,7 @@ def two_nodes(model: str = "llama3-8b", cluster: str = "2xdgx-h100", **more: Any
 def made(context: Context, **layout: Any) -> Plan:
     """A plan; schedules and placements that no framework here offers are put into it."""
     free = {name: layout.pop(name) for name in ("placement", "schedule") if name in layout}
-    context, strategy = resolve(context, requested(global_batch=16, **layout))
+    context, strategy = fill_in(context, requested(global_batch=16, **layout))
     return priced(context, replace(strategy, **free))
 
 

@@ -8,7 +8,7 @@ from contexts import context_of
 from rich.console import Console
 
 from planner.answers.explain import ItemRow, formula_of, item_of, item_values, summary_of
-from planner.answers.layout import requested, resolve
+from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
 from planner.cost.estimate import ITEMS, estimate
 from planner.report.explain import print_item
@@ -32,7 +32,7 @@ def groups(name: str) -> list[str]:
 def test_every_item_and_every_group_has_words_or_a_formula(
     question: dict[str, Any], layout: dict[str, Any]
 ) -> None:
-    context, strategy = resolve(context_of(**question), requested(**layout))
+    context, strategy = fill_in(context_of(**question), requested(**layout))
     for leaf in item_values(estimate(context, strategy)):
         for name in groups(leaf):
             item = item_of(name)
@@ -49,7 +49,7 @@ def test_every_term_has_a_summary_in_one_line() -> None:
 
 
 def explained(name: str, context: Context, **layout: Any) -> str:
-    context, strategy = resolve(context, requested(**layout))
+    context, strategy = fill_in(context, requested(**layout))
     console = Console(width=100, highlight=False)
     with console.capture() as capture:
         row = ItemRow.of(name, context, strategy, estimate(context, strategy))
@@ -58,7 +58,7 @@ def explained(name: str, context: Context, **layout: Any) -> str:
 
 
 def test_a_group_starts_with_its_sum() -> None:
-    context, strategy = resolve(context_of(), requested(pp=2))
+    context, strategy = fill_in(context_of(), requested(pp=2))
     result = estimate(context, strategy)
     share = (
         sum(item.exposed_s for name, item in result.time.items() if name.startswith("compute."))
