@@ -29,7 +29,7 @@ from planner.query.from_file import (
     read_for,
     source_of,
 )
-from planner.query.values import LEGALITY, Values, batch_of, gpus_of, known_of, shape_of
+from planner.query.values import LEGALITY, Values, known_of, read_batch, read_gpus, shape_of
 from planner.spec.strategy import MODEL_PARALLEL_DEGREES, gpus_of_replica
 
 if TYPE_CHECKING:
@@ -312,15 +312,15 @@ def lint_cases(
     """
     is_open = any(name in reading.left_open for name in (*MODEL_PARALLEL_DEGREES, "num_gpus"))
     values = Values(reading)
-    gpus = gpus_of(values, asked=num_gpus, of_cluster=of_cluster or 1)
+    gpus = read_gpus(values, asked=num_gpus, of_cluster=of_cluster or 1)
     counts = [gpus.num_gpus]
     if not (of_cluster or num_gpus or values.whole("num_gpus") or values.whole("dp")):
         counts = [gpus_of_replica(gpus.degrees) * count for count in REPLICAS]
     for count in counts:
         values = Values(reading)
-        gpus = gpus_of(values, asked=num_gpus, of_cluster=count)
+        gpus = read_gpus(values, asked=num_gpus, of_cluster=count)
         gpus = replace(gpus, dp=None) if is_open else gpus
-        batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=global_batch)
+        batch = None if gpus.dp is None else read_batch(values, gpus.dp, asked=global_batch)
         world = CheckContext(
             num_gpus=gpus.num_gpus, decisions=known_of(reading, shape, gpus, batch)
         )

@@ -204,12 +204,12 @@ def _target(
 
 def _following(result: "Answer", resolved: "Resolved", save: Path | None, *, emitting: bool) -> str:
     """The command that goes on: it writes the first plan's files, or saves it where none can."""
-    from planner.formats.registry import format_of
+    from planner.formats.registry import format_for
 
     if emitting or not result.plans:
         return ""
     context, made = result.plans[0].context, resolved.fmt
-    made = made if made and made.is_written else format_of(context)
+    made = made if made and made.is_written else format_for(context)
     has_files = not list(made.refused(context))
     words = ["planner", "plan", *resolved.query.words()]
     if save is not None:

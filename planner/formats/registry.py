@@ -51,7 +51,7 @@ def written_names() -> tuple[str, ...]:
     return tuple(name for name in format_names() if load_format(name).is_written)
 
 
-def format_of(context: Context) -> Format:
+def format_for(context: Context) -> Format:
     """The framework's own format; where its files cannot say a plan, one that can."""
     name, mode = context.traits.name, context.traits.training.mode
     own = load_format(name)

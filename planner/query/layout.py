@@ -24,10 +24,10 @@ from planner.query.values import (
     Gpus,
     Locations,
     Values,
-    batch_of,
     check_model,
-    gpus_of,
     known_of,
+    read_batch,
+    read_gpus,
     shape_of,
 )
 from planner.search.space.interleaving import default_layers
@@ -90,14 +90,14 @@ def complete(
     """Fill in what the file leaves to the job, the model, the cluster and the framework."""
     values, asked, accelerator = Values(reading), job.request, job.cluster.accelerator
     check_model(values, job.model)
-    gpus = gpus_of(values, asked=asked.num_gpus, of_cluster=job.cluster.num_accelerators)
+    gpus = read_gpus(values, asked=asked.num_gpus, of_cluster=job.cluster.num_accelerators)
     cuts = (*MODEL_PARALLEL_DEGREES, *(("ep", "etp") if job.model.moe else ()))
     if names := [name for name in cuts if name in reading.left_open]:
         told = " ".join(f"{ASSUME} {name}=N" for name in names)
         text = f"not known from the file, {told} says so; memory, network and time are not checked"
         values.add("job.left_open", f"{', '.join(names)}: {text}", *names)
         gpus = replace(gpus, dp=None)
-    batch = None if gpus.dp is None else batch_of(values, gpus.dp, asked=asked.global_batch)
+    batch = None if gpus.dp is None else read_batch(values, gpus.dp, asked=asked.global_batch)
     is_length_open = asked.seq_len is None and values.given("seq_len") is None
     seq_len = _seq_len(values, job)
     precision = _precision(values, job)

@@ -137,14 +137,14 @@ def _reading(name: str) -> "tuple[Format, ParsedConfig]":
 
 def _batch(values: "Values", cluster: str) -> int | None:
     """Sequences per iteration, as the file has them on its own GPUs, else on the cluster's."""
-    from planner.query.values import batch_of, gpus_of
+    from planner.query.values import read_batch, read_gpus
 
     if values.given("global_batch") is not None:
         return values.whole("global_batch", most=MAX_BATCH)
     if values.given("micro_batch") is None:
         return None
-    gpus = gpus_of(values, asked=None, of_cluster=load_cluster(cluster).num_accelerators)
-    batch = batch_of(values, gpus.dp, asked=None) if gpus.dp else None
+    gpus = read_gpus(values, asked=None, of_cluster=load_cluster(cluster).num_accelerators)
+    batch = read_batch(values, gpus.dp, asked=None) if gpus.dp else None
     return batch["global_batch"] if batch else None
 
 

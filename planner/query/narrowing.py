@@ -11,7 +11,7 @@ from typing import Any, Literal
 from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.formats.format import Format
-from planner.formats.registry import format_of, load_format, written_names
+from planner.formats.registry import format_for, load_format, written_names
 from planner.frameworks.registry import load_traits
 from planner.limits import brief
 from planner.notes import NoteKind, Problems
@@ -64,7 +64,7 @@ def expressible(
     several, kept = len(contexts) > 1, list[Context]()
     left = list[tuple[str, Format, list[str]]]()
     for context in contexts:
-        written = fmt or format_of(context)
+        written = fmt or format_for(context)
         if reasons := _unsaid(context, written, is_one_of_several=several):
             left.append((context.traits.name, written, reasons))
         else:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from planner.cost.context import Context
 from planner.errors import InputError, unknown
 from planner.formats.format import Format
-from planner.formats.registry import format_names, format_of, load_format
+from planner.formats.registry import format_for, format_names, load_format
 from planner.frameworks.registry import (
     CURRENT,
     FRAMEWORKS,
@@ -95,7 +95,7 @@ def _not_built(model: ModelSpec | None, cluster: ClusterSpec) -> str:
         return ""
     traits, job = load_traits(DEFAULT_FRAMEWORK), JobSpec(global_batch=1, seq_len=1)
     context = Context(model=model, job=job, cluster=cluster, traits=traits)
-    return next(format_of(context).refused(context), "")
+    return next(format_for(context).refused(context), "")
 
 
 def usual_software(model: ModelSpec | None, cluster: ClusterSpec | None) -> tuple[str, str, str]:

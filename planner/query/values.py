@@ -201,7 +201,7 @@ class Gpus:
     dp: int | None  # None where those do not divide the GPUs
 
 
-def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
+def read_gpus(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
     """GPUs and degrees: from the file, else ``asked`` (the job's), else the whole cluster."""
     degrees = {name: values.whole(name) or 1 for name in MODEL_PARALLEL_DEGREES}
     inner = gpus_of_replica(degrees)
@@ -226,7 +226,7 @@ def gpus_of(values: Values, *, asked: int | None, of_cluster: int) -> Gpus:
     return Gpus(num_gpus=num_gpus, degrees=degrees, dp=rest if is_whole else None)
 
 
-def batch_of(
+def read_batch(
     values: Values,
     dp: int,
     *,

@@ -19,7 +19,7 @@ from planner.check.start import not_stated
 from planner.cost.context import Context
 from planner.errors import ExpressError, InputError
 from planner.formats.format import Format, SourceText
-from planner.formats.registry import format_of, load_format
+from planner.formats.registry import format_for, load_format
 from planner.query.from_file import Job, Request
 from planner.query.layout import complete
 from planner.query.query import Query
@@ -182,7 +182,7 @@ def test_models_of_layer_kinds_are_written_for_software_that_starts_them(
 ) -> None:
     cluster, name = LAYER_KINDS[model]
     query = Query.of(model, cluster)
-    kind = format_of(resolve(query).contexts[0])
+    kind = format_for(resolve(query).contexts[0])
     assert kind.name == name
     (plan,) = answer(resolve(query, fmt=kind).contexts, top=1).plans
     path = written(kind, plan, tmp_path / "run")

@@ -9,7 +9,7 @@ from planner.cost.context import Context
 from planner.errors import ExpressError
 from planner.expr import names_in, parsed
 from planner.formats.decision import refusals
-from planner.formats.registry import format_of, load_format
+from planner.formats.registry import format_for, load_format
 from planner.formats.settings import FUNCTIONS
 from planner.frameworks.settings import with_training
 from planner.spec.training import TARGETS, Training
@@ -53,10 +53,10 @@ def test_plans_of_adapters_are_written_for_the_bridge_and_others_for_megatron_lm
     context_of: Contexts,
 ) -> None:
     context = context_of(framework="megatron", profile="bridge")
-    assert format_of(context).name == "megatron"
+    assert format_for(context).name == "megatron"
     frozen = replace(context, traits=with_training(context.traits, LORA))
-    assert format_of(frozen).name == "bridge"
-    assert format_of(context_of(framework="deepspeed", profile="peft-2023")).name == "deepspeed"
+    assert format_for(frozen).name == "bridge"
+    assert format_for(context_of(framework="deepspeed", profile="peft-2023")).name == "deepspeed"
 
 
 @pytest.mark.parametrize("name", ["accelerate", "bridge", "deepspeed", "megatron", "torchtitan"])
