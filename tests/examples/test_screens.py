@@ -94,10 +94,20 @@ def assert_values(case: dict[str, Any]) -> None:
         assert at(document, path) < at(document, other), path
 
 
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where searches are kept: a document, or another width, is of the answer shown before."""
+    return tmp_path_factory.mktemp("caches")
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_the_answer_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_says_so(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caches: Path
+) -> None:
     case = CASES[name]
     assert set(case) <= KEYS
+    monkeypatch.delenv("PLANNER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(caches))
     monkeypatch.chdir(tmp_path)
     if "plan" in case:
         Path("plan.yaml").write_text(yaml.safe_dump(plan_document(**case["plan"])))

@@ -24,7 +24,7 @@ from planner.units import GIB
 MARGIN = 0.4
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def question(context_of: Callable[..., Context]) -> Callable[[float], Context]:
     """A small model on GPUs of so many GiB, of which a large part is to stay free."""
 
@@ -47,7 +47,7 @@ class Asked:
         return answer(contexts, top=1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def least_gib(question: Callable[[float], Context]) -> float:
     """Memory with which something just fits, the margin left free, to 1 %."""
     low, high = 0.1, 40.0
@@ -95,19 +95,17 @@ def test_where_not_even_that_fits_nothing_is_said(question: Callable[[float], Co
     assert found.contexts[0].margin_fraction == MARGIN
 
 
-@pytest.mark.parametrize("gib", [38, 60, 66])
-def test_no_search_with_less_memory_beats_the_frontier_of_headroom(gib: int) -> None:
+def test_no_search_with_less_memory_beats_the_frontier_of_headroom() -> None:
     fixed = ["tp=1,pp=1,cp=1,dp=1,micro_batch=1|2"]
     asked = Query.of("gpt3-xl", "1xdgx-h100", global_batch=32, seq_len=2048, fix=fixed)
     question = resolve(asked.with_(pareto="time,headroom"))
     (context,) = question.contexts
-    (best,) = search(with_headroom(context, gib), narrowing=question.narrowing, top=0).frontier
-    enough = [
-        plan.estimate.iter_time_s
-        for plan in answer_or_raise(question, 1).pareto
-        if headroom_gib(context, plan.estimate.memory.peak_bytes) >= gib
-    ]
-    assert min(enough) <= best.iteration_s * (1.0 + 1e-9)
+    plans = [plan.estimate for plan in answer_or_raise(question, 1).pareto]
+    for gib in (38, 60, 66):
+        (best,) = search(with_headroom(context, gib), narrowing=question.narrowing, top=0).frontier
+        enough = (one for one in plans if headroom_gib(context, one.memory.peak_bytes) >= gib)
+        least_s = min(one.iter_time_s for one in enough)
+        assert least_s <= best.iteration_s * (1.0 + 1e-9), gib
 
 
 @pytest.fixture
