@@ -7,13 +7,14 @@ if TYPE_CHECKING:
     from planner.api import Shown as Shown
     from planner.api import check as check
     from planner.api import emit as emit
+    from planner.api import explain as explain
     from planner.api import memory as memory
     from planner.api import plan as plan
     from planner.api import size as size
     from planner.api import why as why
 
 __version__ = "0.1.0"
-__all__ = ["Planned", "Shown", "__version__", "check", "emit", "memory", "plan", "size", "why"]
+__all__ = ["Planned", "Shown", "check", "emit", "explain", "memory", "plan", "size", "why"]
 
 
 def __getattr__(name: str) -> object:

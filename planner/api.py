@@ -44,11 +44,16 @@ def plan(model: Place, cluster: Place, **options: Any) -> Planned:  # noqa: ANN4
     return _asked(Planned, command, model, cluster, options)
 
 
-def memory(model: Place, cluster: Place, **options: Any) -> Shown:  # noqa: ANN401 - of the command
-    """Where the memory of a layout goes: ``planner explain MODEL CLUSTER memory``."""
+def explain(model: Place, cluster: Place = None, item: str = "", **options: Any) -> Shown:  # noqa: ANN401 - of the command
+    """Where memory and time of a layout or a plan go, or of an item: ``planner explain``."""
     from planner.cli.explain import explain as command
 
-    return _asked(Shown, command, model, cluster, {**options, "item": "memory"})
+    return _asked(Shown, command, model, cluster, {**options, "item": item})
+
+
+def memory(model: Place, cluster: Place, **options: Any) -> Shown:  # noqa: ANN401 - of the command
+    """Where the memory of a layout goes: ``planner explain MODEL CLUSTER memory``."""
+    return explain(model, cluster, "memory", **options)
 
 
 def why(model: Place, cluster: Place, **options: Any) -> Shown:  # noqa: ANN401 - of the command

@@ -45,6 +45,7 @@ SAID_BY = {
     "vpp_micro_batches": ("micro_batches_fill_chunks",),
     "chunks_offered": ("chunk_divides_stage", "chunks_divide_stage", "ends_leave_even_middle"),
 }
+EXAMPLES = {"--model": "llama3-8b", "--cluster": "8xh100"}  # of options that are missing
 # Replicas that a job of unknown size may have.
 REPLICAS = (*range(1, 33), 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 
@@ -183,7 +184,8 @@ def _linted(
         rule, names = "job.unknown", [*missing]
         message = (
             "keys, types and contradictions are checked; memory, network and time are not: "
-            f"{' and '.join(names)} {'say' if names[1:] else 'says'} for what job"
+            f"{' and '.join(names)} {'say' if names[1:] else 'says'} for what job, such as "
+            f"{' '.join(f'{name} {EXAMPLES[name]}' for name in names)}"
         )
     return num_gpus or 0, (
         *_as_likely(kept, reading),

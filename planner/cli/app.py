@@ -77,6 +77,14 @@ class Commands(TyperGroup):
             self.commands[cmd_name] = command_of(cmd_name)
         return self.commands.get(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's
+        """Run the command; a choice that is none is refused without the word of its check."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
         """Write every command with its whole first sentence."""
         for title, those in PANELS.items():
@@ -101,6 +109,7 @@ app = typer.Typer(
     name="planner",
     cls=Commands,
     help="How should this training job be parallelized on this cluster?",
+    epilog="For a start: planner plan llama3-8b 8xh100",
     no_args_is_help=True,
     **PROGRAM,
 )

@@ -65,12 +65,14 @@ def explain(
 
     if not query.cluster or (not item and _is_plan(query.model)):
         item = query.cluster
-        own = {
-            "--recompute-layers": recompute_layers,
-            "--layers-per-stage": layers_per_stage,
-            "--offload-activations": offload_activations,
-        }
-        options.refuse_all(own, "belongs to a layout (MODEL CLUSTER); a plan has its own")
+        options.refuse_all(
+            {
+                "--recompute-layers": recompute_layers,
+                "--layers-per-stage": layers_per_stage,
+                "--offload-activations": offload_activations,
+            },
+            "belongs to a layout (MODEL CLUSTER); a plan has its own",
+        )
         plan, file = saved_plan(query)
         priced = plan.context, plan.strategy, plan.estimate
         return _explained(*priced, item, file, show_all=show_all or verbose)

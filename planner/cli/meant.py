@@ -100,8 +100,7 @@ def _said_here(command: str, words: Sequence[str]) -> list[str]:
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
-        is_none = name.startswith("--") and name not in flags
-        same = SAME_OPTIONS.get(name, "" if is_none else None)
+        same = SAME_OPTIONS.get(name, "" if name[:2] == "--" and name not in flags else None)
         if OF_CLUSTER.get(name) == "gpus" and command in ("check", "size"):
             made.append(f"--gpus{equals}{value}")
         elif name in OF_CLUSTER:

@@ -43,10 +43,7 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def own_defaults() -> dict[str, Any]:
-    """Values by option: of ``PLANNER_FRAMEWORK`` and its like, else of the project's settings.
-
-    Raises InputError with every problem of the settings' file.
-    """
+    """Values by option: of ``PLANNER_FRAMEWORK`` and its like, else of the project's settings."""
     from planner.check.settings import settings_for
 
     settings = settings_for(Path.cwd() / "here")

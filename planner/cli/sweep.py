@@ -89,7 +89,6 @@ def run(
         raise
     write_atomically(target, running.results_text(results), option="--out")
     target.with_suffix(".partial").unlink(missing_ok=True)
-    made = report.outcome(results, num_known, where)
     following = f"planner sweep show {shlex.quote(str(target))}"
     screen = partial(report.print_outcome, rows=results.rows, size=sweep.size, following=following)
     has_failed = any(row["status"] == FAILED for row in results.rows)
@@ -98,7 +97,13 @@ def run(
         if has_failed:
             say("failed cells are not kept: the same command asks them again")
 
-    return Shown(kind="sweep", found=made, screen=screen, after=after, exit_code=int(has_failed))
+    return Shown(
+        kind="sweep",
+        found=report.outcome(results, num_known, where),
+        screen=screen,
+        after=after,
+        exit_code=int(has_failed),
+    )
 
 
 def _check_target(target: Path, *, force: bool) -> None:

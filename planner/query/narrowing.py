@@ -77,7 +77,7 @@ def expressible(
         text = f"left out, not in {written.title}: {name} ({'; '.join(reasons)})"
         if not kept:
             said = "; ".join([*reasons, *_starting(contexts[0])])
-            text = f"--emit refuses plans for {name}, which need code of your own: {said}"
+            text = f"--emit has no files for {name} here, code of your own is needed: {said}"
         problems.note(NoteKind.given, text, "framework")
     return tuple(kept or contexts)
 
@@ -91,7 +91,7 @@ def _starting(context: Context) -> Iterator[str]:
         if runs_there and not any(written.refused(other)):
             found.append(written.name)
     if found:
-        yield f"other software starts it: --emit {', '.join(found)}"
+        yield f"files of other software: --emit {', '.join(found)}"
 
 
 def _unsaid(context: Context, fmt: Format, *, is_one_of_several: bool) -> list[str]:

@@ -28,6 +28,7 @@ from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.layers.parameters import count_parameters
 from planner.notes import NoteKind, Problems
+from planner.query.options import word_of
 from planner.query.query import Query
 from planner.query.traits import profile_problem, read_settings
 from planner.query.words import SEVERAL, meant_word
@@ -149,7 +150,9 @@ def read_frameworks(
     name = meant("--framework", name, known, problems)
     stack = None if name in known else stack_named(name)
     if stack:
-        facts = ", ".join(f"{path.partition('.')[2]} {value}" for path, value in stack.facts)
+        facts = ", ".join(
+            f"{path.partition('.')[2]} {word_of(value)}" for path, value in stack.facts
+        )
         text = f"{name} is priced as {stack.framework} {stack.profile}" + (facts and f", {facts}")
         problems.note(NoteKind.given, text, "framework")
         name, profile = stack.framework, query.given.get("profile", stack.profile)

@@ -32,7 +32,6 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "memory": "headroom",
     },
 }
-# Another word for a format of files.
 OTHER_FORMATS: Mapping[str, str] = {
     **dict.fromkeys(("megatron-lm", "megatron-core", "mcore"), "megatron"),
     "nemo": "bridge",

@@ -217,10 +217,7 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
 
 
 def _memory(curve: MemoryCurve, window: Window, floor: float, most: float) -> Iterator[str]:
-    """A stage's groups in a window, one above the other: each value holds up to the next moment.
-
-    ``floor`` is where nothing is held; ``most``: bytes of the device, drawn near the top.
-    """
+    """A stage's groups in a window, piled up from ``floor``; ``most``: bytes of the device."""
     first = max(bisect_right(curve.times_s, window.start_s) - 1, 0)
     last = min(bisect_left(curve.times_s, window.end_s), len(curve.times_s) - 1)
 

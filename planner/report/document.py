@@ -132,10 +132,7 @@ def _closed(part: Any) -> Any:  # noqa: ANN401 - any part of a schema
 
 
 def rendered(template: str, shown: Callable[[str], str] = printable, **values: Any) -> str:  # noqa: ANN401 - what it shows
-    """A template of this package filled in; functions among the values are filters.
-
-    Every text stands as ``shown`` has it, escaped but in Markdown.
-    """
+    """A template filled in, texts as ``shown`` has them; functions among values are filters."""
     import jinja2
 
     def text(value: object) -> object:

@@ -69,10 +69,7 @@ def mismatch(made: Format, context: Context) -> str:
 def output_files(
     made: Format, launcher: Launcher, context: Context, strategy: Strategy, plan: PlanText
 ) -> tuple[OutputFile, ...]:
-    """Return all files of a plan; the same plan gives the same bytes.
-
-    Raises ExpressError with every reason of the format and of the launcher.
-    """
+    """Return all files of a plan; raises ExpressError with all reasons of format and launcher."""
     reasons = launcher.problems(context, strategy)
     try:
         emitted = made.emitted(context, strategy)

@@ -119,6 +119,7 @@ def print_explained(
         print_item(document.item, console, show_all=show_all)
         return
     deep = show_all or None in (document.memory, document.time)
+    show(console, Text(_layout(strategy), "dim"))
     if document.memory is not None:
         show(console, *_memory_tree(result.memory, deep=deep))
     if document.time is not None:
@@ -133,6 +134,14 @@ def print_explained(
         Text(assumptions_line(context, [strategy]), "dim"),
         "" if deep else Text("--all adds the parts of every item.", "dim"),
         "`planner explain PLAN ITEM` shows formula, inputs and source of an item.",
+    )
+
+
+def _layout(strategy: Strategy) -> str:
+    sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
+    return (
+        f"{strategy.num_gpus:,} GPUs: {short_layout(strategy)}, {strategy.num_micro_batches} "
+        f"micro-batches{sequence_parallel}"
     )
 
 
@@ -273,11 +282,6 @@ def print_memory(
         f"{format_bytes(memory.uncertainty_bytes)}."
     )
     fullest = ledgers[memory.stage]
-    sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
-    layout = (
-        f"{strategy.num_gpus:,} GPUs: {short_layout(strategy)}, {strategy.num_micro_batches} "
-        f"micro-batches{sequence_parallel}"
-    )
     peak = f"The peak is in the {fullest.moment}."
     several = len(ledgers) > 1
     if several:
@@ -304,7 +308,7 @@ def print_memory(
     show(
         console,
         Text(title, "dim"),
-        Text(layout, "dim"),
+        Text(_layout(strategy), "dim"),
         *(Text(f"note: {note}", "dim") for note in document.notes if verbose),
         Text(verdict, styles.get(memory.verdict, "bold red")),
         peak,

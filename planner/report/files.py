@@ -120,10 +120,7 @@ def _move(moves: Iterable[tuple[Path, Path]]) -> None:
 def write_folder(
     folder: Path, files: "Sequence[OutputFile]", *, force: bool, replaces: str = ""
 ) -> None:
-    """Write all files or none; raises InputError with every file that is in the way.
-
-    Files of the pattern ``replaces`` belong to what was there before, and go with it.
-    """
+    """Write all files or none, without those that ``replaces`` names; raises on any in the way."""
     names = [file.name for file in files]
     found = folder.glob(replaces) if replaces and folder.is_dir() else ()
     gone = sorted({path.name for path in found if path.is_file()} - set(names))

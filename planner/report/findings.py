@@ -76,7 +76,7 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
     from planner.report.table import show, whole
 
     for result in results:
-        gpus = f"{result.num_gpus:,} GPUs" if result.num_gpus else ""
+        gpus = plural(result.num_gpus, "GPU") if result.num_gpus else ""
         known = ", ".join(filter(None, (result.format, result.model, result.cluster, gpus)))
         numbers = counts([result])
         found = (_by_severity(numbers) or "nothing found", _style(numbers))
@@ -84,12 +84,13 @@ def print_findings(results: Sequence[FileResult], console: "Console") -> None:
         show(console, Text.assemble((result.path, "bold"), what, ": ", found))
         for finding in result.findings:
             place = f"{finding.path}:{finding.line}" if finding.line else finding.path
-            line = whole(f"  {place} ").append(finding.severity, style=STYLES[finding.severity])
-            line.append(f" {finding.rule}", style="bold")
-            line.append(f" {finding.key}" if finding.key else "")
+            severity, key = finding.severity, f" {finding.key}" if finding.key else ""
             show(
                 console,
-                line,
+                whole(f"  {place} ")
+                .append(severity, style=STYLES[severity])
+                .append(f" {finding.rule}", style="bold")
+                .append(key),
                 Padding(Text(finding.message), (0, 0, 0, 4), expand=False),
             )
         if made := result.figures:

@@ -89,18 +89,16 @@ def print_job(job: Job, notes: Sequence[Note], console: Console, *, verbose: boo
         f"{format_seconds(job.elapsed_s)} on {job.num_gpus:,} {job.node.accelerator.name}: "
         f"{format_count(job.gpu_hours)} GPU-hours{price}."
     )
+    more = Text("-v adds the plan, what a checkpoint holds, and what is left out.", "dim")
     show(
         console,
         *question_lines(inputs, notes),
         Text(verdict, "bold"),
         pairs(_rows(job).items()),
+        Text() if verbose else more,
+        *(_grounds(job) if verbose else ()),
+        *(note_lines(notes, assumed=True) if verbose else ()),
     )
-    if verbose:
-        show(console, Text(), *_grounds(job), *note_lines(notes, assumed=True))
-    else:
-        show(
-            console, Text("-v adds the plan, what a checkpoint holds, and what is left out.", "dim")
-        )
 
 
 @property_row(Job, leave_out=("node",))

@@ -44,10 +44,9 @@ def page_of(
     origin: str,
     answer: Answer | None,
 ) -> str:
-    """The page of a plan with the files that start it; the README is left out, as it says the same.
+    """The page of a plan with the files that start it but the README, which says the same.
 
-    ``origin`` is the command or call that made the page. Every text is escaped, and shown without
-    control characters.
+    ``origin`` is the command or call that made the page. Every text is escaped.
     """
     files: tuple[OutputFile, ...] = ()
     refused = ""

@@ -166,8 +166,9 @@ def _tie_line(answer: Answer) -> str:
         if layout == short_layout(first.strategy):
             others = differences(first.strategy, fastest.strategy)
             layout = f"row 1 with {', '.join(f'{name} {now}' for name, (_, now) in others.items())}"
+        faster = f"{leading_s / own_s - 1.0:+.1%}".replace("-0.0%", "by less than 0.1%")
         kind = "without that" if said else "under the model"
-        said.append(f"Fastest {kind}: {layout} ({leading_s / own_s - 1.0:+.1%}).")
+        said.append(f"Fastest {kind}: {layout} ({faster}).")
         said.append(f"Row 1 is the simplest within {TIE_FRACTION:.1%} of it (≈): a tie.")
     return " ".join(said)
 

@@ -65,14 +65,11 @@ def print_sizing(sizing: Sizing, console: Console, *, verbose: bool = False) -> 
         *(_chosen(sizing, chosen) if chosen else [Text(none, "bold yellow")]),
         frontier_table(_shown_sizes(sizing, marked), sizing.limits, marked=marked),
     )
-    if verbose:
-        show(console, *_grounds(sizing))
-        return
-    show(
-        console,
+    more = (
         "" if sizing.is_complete else Text(_search_line(sizing), "yellow"),
         Text("-v adds assumptions, prices, evidence and the search.", "dim"),
     )
+    show(console, *(_grounds(sizing) if verbose else more))
 
 
 def _shown_sizes(sizing: Sizing, marked: Mapping[int, Plan]) -> list[Plan]:

@@ -179,7 +179,6 @@ def show(console: Console, *parts: Part) -> None:
         if part == "":
             continue
         drawn = fitting_table(part, console.width) if isinstance(part, Table) else part
-        # Text, not str: square brackets of names are no markup.
         drawn = Text(drawn) if isinstance(drawn, str) else drawn
         console.print(drawn, soft_wrap=isinstance(drawn, Text) and bool(drawn.no_wrap))
 

@@ -163,10 +163,7 @@ def plans_table(
     names: Sequence[str] = (),
     fastest: Plan | None = None,
 ) -> Table[Plan]:
-    """Plans by name, else by number, one a row, and behind them the best on fewer GPUs.
-
-    Times are compared with the fastest, with the first where plans have names.
-    """
+    """Plans by number, with times beside the fastest, or by name, beside the first; the ladder."""
     every, first = [*plans, *ladder], plans[0]
     named = names or [str(number) for number in range(1, len(plans) + 1)]
     ranks = dict(zip(map(id, plans), named, strict=True))
@@ -182,7 +179,8 @@ def plans_table(
         ratio = _time(plan) / _time(base)
         is_near = max(ratio, plan.ranked_s / leading.ranked_s) <= 1.0 + TIE_FRACTION
         is_tie = not names and id(plan) in ranks and is_near
-        return f"{'≈ ' if is_tie else ''}{ratio - 1.0:+.1%}"
+        much = f"{ratio - 1.0:+.1%}" if ratio < 10 else f"{ratio:,.0f} times"
+        return f"{'≈ ' if is_tie else ''}{much}"
 
     columns = [
         Column("" if names else "#", lambda p: ranks.get(id(p), ""), right=not names),

@@ -174,10 +174,11 @@ def utilization_line(plan: Plan) -> str:
     """Return the utilization of the accelerators, by both figures that reports of runs state."""
     made, (peak, is_named, share) = plan.estimate, _peak(plan)
     low, high = 100.0 * share * made.mfu_lower, 100.0 * share * made.mfu_upper
+    rate = made.model_flops_per_s_per_gpu / TERA
     over = f" of the {peak} peak" if is_named else ""
     return (
         f"MFU {share * made.mfu:.1%} (80 % interval {low:.1f} to {high:.1f} %){over}, "
-        f"{made.model_flops_per_s_per_gpu / TERA:,.3g} model TFLOP/s a GPU"
+        f"{rate:,.{0 if rate >= 100 else 1}f} model TFLOP/s a GPU"
     )
 
 

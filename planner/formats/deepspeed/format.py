@@ -66,6 +66,7 @@ from planner.formats.settings import (
 )
 from planner.limits import brief
 from planner.spec.strategy import Strategy
+from planner.units import plural
 
 HOSTFILE = "hostfile"
 _REPLACED = NAMED["replaced"]
@@ -150,7 +151,7 @@ def _left_open(where: str, places: Mapping[Path, Located]) -> Iterator[Finding]:
     ]
     if found:
         place = min(found, key=lambda place: place.line)
-        others = "" if len(found) == 1 else f", here and at {len(found) - 1} other key(s),"
+        others = f", here and at {plural(len(found) - 1, 'other key')}," if found[1:] else ""
         yield finding_at(
             "deepspeed.auto_value",
             where,

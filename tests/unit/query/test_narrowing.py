@@ -41,7 +41,7 @@ def test_only_schedules_of_framework_and_format_stay() -> None:
 
 
 def test_what_no_file_can_say_is_refused_before_a_search() -> None:
-    others = r"attention and MLP side by side\n.*starts it: --emit accelerate, deepspeed, trainer$"
+    others = r"attention and MLP side by side\n.*other software: --emit accelerate, deepspeed, trainer$"
     with pytest.raises(ExpressError, match=others):
         kept(context_of(model="falcon-7b"), emit="megatron")
     context = context_of(framework="deepspeed")
@@ -55,8 +55,8 @@ def test_without_files_it_is_noted() -> None:
     assert len(kept(context_of(model="falcon-7b"), problems=problems)) == 1
     (note,) = problems.notes
     assert not note.is_assumed
-    assert "--emit refuses plans for megatron" in note.text
-    assert "side by side; other software starts it: --emit accelerate, " in note.text
+    assert "--emit has no files for megatron" in note.text
+    assert "side by side; files of other software: --emit accelerate, " in note.text
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_software_that_does_not_run_on_the_accelerators_is_not_named() -> None:
         context_of(cluster="8xtpu-v5p", framework="torchtitan", profile="maxtext"),
         problems=problems,
     )
-    assert [note.text.partition("; other software")[1] for note in problems.notes] == [""]
+    assert [note.text.partition("; files of other software")[1] for note in problems.notes] == [""]
 
 
 def test_of_several_frameworks_those_without_words_are_left_out() -> None:
