@@ -191,8 +191,7 @@ def sensitivity(
 
 def _response(figure: Parameter, asker: _Asker) -> ParameterSweep:
     # Counts may have one value for two factors.
-    factors = dict.fromkeys(map(figure.factor, FACTORS))
-    factors.pop(1.0, None)
+    factors = sorted({*map(figure.factor, FACTORS)} - {1.0})
     found = {factor: asker.at(figure, factor) for factor in factors}
     winners = {factor: best for factor, (best, _) in found.items()}
 

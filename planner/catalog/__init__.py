@@ -44,6 +44,7 @@ def unknown_name(
     return InputError.single(where, key, f"unknown {kind} {name!r}; {hint}")
 
 
+@cache
 def list_models() -> list[str]:
-    """Return the names in the catalog, sorted; no file is opened."""
+    """Return the names in the catalog, sorted, a list that nobody changes; no file is opened."""
     return sorted(path.stem for path in models_dir().glob("*.yaml"))

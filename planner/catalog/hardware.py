@@ -43,8 +43,9 @@ SCHEMAS: Mapping[Kind, type[HardwareFile]] = {
 }
 
 
+@cache
 def list_names(kind: Kind) -> list[str]:
-    """Return the names of one kind, sorted."""
+    """Return the names of one kind, sorted, a list that nobody changes."""
     return sorted(path.stem for path in (hwdb_dir() / kind).glob("*.yaml"))
 
 

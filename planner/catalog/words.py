@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from planner.catalog import list_models
@@ -94,6 +95,7 @@ def _hardware_words(entry: Entry) -> frozenset[str]:
     return _split(*texts)
 
 
+@cache
 def stated(kind: Kind, name: str) -> dict[str, Any]:
     """Load the file of a catalog entry, unchecked."""
     return read_file(kind, name)[1]

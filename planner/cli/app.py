@@ -1,5 +1,6 @@
 """The program: registers the commands, and turns errors into messages and exit codes."""
 
+import gc
 import os
 import shlex
 import sys
@@ -68,8 +69,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - typer's
         super().__init__(**given)
-        named: Any = dict.fromkeys(COMMANDS)
-        self.commands = named
+        self.commands: Any = dict.fromkeys(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
         """The command of a name, None where there is none."""
@@ -153,8 +153,11 @@ def _try(words: list[str], problems: Sequence[Problem] = ()) -> list[str]:
     return [f"try: {shlex.join(['planner', *other])}"] if other else []
 
 
-def _run(words: list[str]) -> None:
-    """Run the program with these words; what is wrong with them, and what to type instead."""
+def _run(typed: list[str]) -> None:
+    """Run the program with what was typed; what is wrong with it, and what to type instead."""
+    words = sys.argv[1:] = as_meant(typed, COMMANDS)
+    # What is loaded stays: to look for garbage every 700 objects takes a twentieth of a start.
+    gc.set_threshold(50_000)
     try:
         _check_words(words)
         app(words, prog_name="planner")
@@ -190,14 +193,12 @@ def _run(words: list[str]) -> None:
 
 def main() -> None:
     """Entry point ``planner``."""
-    sys.argv[1:] = as_meant(sys.argv[1:], COMMANDS)
     _run(sys.argv[1:])
 
 
 def main_plan() -> None:
     """Entry point ``plan``: the same as ``planner plan``."""
-    sys.argv[1:] = as_meant(["plan", *sys.argv[1:]], COMMANDS)
-    _run(sys.argv[1:])
+    _run(["plan", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -85,7 +85,12 @@ def _named_stacks(framework: str) -> dict[str, dict[str, Any]]:
 
 
 def _stated_profile(framework: str, profile: str) -> dict[str, Any]:
-    return (stated_figures(framework) | _named_stacks(framework))[profile]
+    return stated_figures(framework).get(profile) or _named_stacks(framework)[profile]
+
+
+def has_profile(framework: str, profile: str) -> bool:
+    """Return True if a framework has such a trait profile."""
+    return profile in stated_figures(framework) or profile in _named_stacks(framework)
 
 
 def profile_names(framework: str) -> list[str]:
@@ -169,7 +174,7 @@ def trait_types() -> dict[str, dict[str, Any]]:
 
 def _with_facts(figures: Sections, chosen: Mapping[str, Any]) -> Sections:
     """Lay what facts of software stand for over a profile's figures, in the order of their file."""
-    for fact, choices in software_facts().items():
+    for fact, choices in software_facts().items() if chosen else ():
         stands_for = choices[chosen[fact]] if fact in chosen else {}
         figures = {name: {**own, **stands_for.get(name, {})} for name, own in figures.items()}
     return figures
@@ -197,7 +202,7 @@ def trait_figures(
         raise InputError.single(
             "--framework", framework, f"unknown framework; allowed are {', '.join(FRAMEWORKS)}, any"
         )
-    if profile not in profile_names(framework):
+    if not has_profile(framework, profile):
         known = ", ".join(profile_names(framework))
         raise InputError.single(framework, profile, f"unknown profile; allowed are {known}")
     facts = {path.removeprefix(f"{FACTS}."): value for path, value in settings}

@@ -10,6 +10,7 @@ from planner.frameworks.registry import (
     CURRENT,
     FACTS,
     LOSSES,
+    has_profile,
     profile_names,
     renamed_traits,
     saved_figures,
@@ -69,9 +70,9 @@ _MAY_BE_EMPTY = (
 
 def profile_problem(framework: str, profile: str) -> str:
     """Return what is wrong with a profile of a known framework, or an empty text."""
-    names = profile_names(framework)
-    if profile in names:
+    if has_profile(framework, profile):
         return ""
+    names = profile_names(framework)
     return _unknown(f"profile of {framework}", repr(profile), names, did_you_mean(profile, names))
 
 
