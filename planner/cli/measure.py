@@ -116,13 +116,12 @@ def calibrate(
     command = shlex.join(["planner", "calibrate", *(["--measure"] * measure), *words])
     if table is not None and not measure:
         fail("--table", "needs --measure")
-    taken: tuple[str, Table] | None
-    if measure:
-        csv = None if dry_run else table or (out and out.with_suffix(".csv"))
-        taken = _measured_now(words, csv, target, progress, force=force)
-    else:
-        check_yaml(target, force=force)
-        taken = _table_alone(words)
+    csv = None if dry_run else table or (out and out.with_suffix(".csv"))
+    taken = (
+        _measured_now(words, csv, target, progress, force=force)
+        if measure
+        else _table_alone(words, target, force=force)
+    )
     problems, points = Problems(), list[Point]()
     progress("reading", 0.0)
     if words:
@@ -156,10 +155,11 @@ def calibrate(
     )
 
 
-def _table_alone(words: list[str]) -> "tuple[str, Table] | None":
+def _table_alone(words: list[str], out: Path | None, *, force: bool) -> "tuple[str, Table] | None":
     """The only table of the command line, taken from ``words``; else these are as they must be."""
     from planner.calibrate.rows import FIRST_LINE, read_table
 
+    check_yaml(out, force=force)
     if len(words) == 1 and words[0].endswith(".csv"):
         text = read_text(words[0], MAX_LOG_BYTES)
         if text.startswith(FIRST_LINE):
