@@ -237,8 +237,7 @@ def sensitivity(*, query: Query, verbose: options.Verbose = False, progress: "Pr
 def measuring(result: "Sensitivity", cluster: str) -> str:
     """`planner calibrate` of what is worth measuring on the cluster; empty where nothing is.
 
-    ``cluster``: as it was given, empty where a plan was. One node measures itself; between nodes
-    stands what nccl-tests printed there.
+    One node measures itself; between nodes stands what nccl-tests printed there.
     """
     from planner.catalog.hardware import is_path
     from planner.frameworks.registry import load_traits
