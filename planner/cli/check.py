@@ -160,8 +160,7 @@ def _fixed(
 ) -> "Shown":
     """The smallest repair of a file, written where that is asked for.
 
-    The exit code is 1 where errors are left that no layout fixes, 3 where nothing fits;
-    ExpressError is raised where the format cannot express what fits.
+    Exits with 1 where errors are left that no layout fixes, 3 where nothing fits.
     """
     from planner.check.fix import fix_file, fix_plan
     from planner.check.plan import check_format_name, is_plan_file
@@ -209,10 +208,7 @@ def _fixed(
 
 
 def _write(made: "FixedFile", fixed: "SourceText", target: Path) -> None:
-    """Write a plan as a new one, configurations with marks, line ends and owner of their sources.
-
-    Files that it names are edited in place; raises InputError where a copy alone is asked for.
-    """
+    """Write a plan anew, a configuration as its source is; files it names are edited in place."""
     from planner.check.plan import PLAN
 
     source = Path(made.source.path)

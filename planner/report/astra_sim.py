@@ -32,7 +32,6 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds
 
 PREFIX = "trace"
-# Files of an earlier plan, perhaps of more ranks.
 TRACES = f"{PREFIX}.*.et"
 MAX_RANKS = 1024
 # Topology, members, GB/s and ns, as ASTRA-sim counts them.
@@ -41,7 +40,6 @@ Dimension = tuple[str, int, float, float]
 TYPES = {"compute": 4, "send": 5, "receive": 6, "collective": 7}
 # CollectiveCommType.
 COLLECTIVES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
-# Attributes of a node or a header, by name.
 Values = tuple[tuple[str, bool | int | str], ...]
 
 
@@ -79,7 +77,6 @@ def _encoded(field: int, values: Values) -> bytes:
 
 def header() -> bytes:
     """Return the bytes that a trace starts with."""
-    # The release of Chakra whose schema this is.
     return _delimited(_field(1, "1.0.0") + _encoded(2, (("producer", f"planner {__version__}"),)))
 
 

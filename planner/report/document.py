@@ -277,10 +277,7 @@ class Planned(Shown):
         return list(rows(self.answer))
 
     def to_frame(self) -> Any:  # noqa: ANN401 - of whichever library is there
-        """The rows as a DataFrame of pandas, or of polars where that alone is installed.
-
-        The columns of the screen come first. Raises ImportError where neither is.
-        """
+        """The rows as a DataFrame of pandas, else polars, columns of the screen first."""
         library = next(filter(find_spec, ("pandas", "polars")), None)
         if library is None:
             raise ImportError("to_frame needs pandas or polars; to_rows needs neither")

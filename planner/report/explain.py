@@ -16,7 +16,7 @@ from planner.cost.ledger import LedgerItem, StageLedger
 from planner.report.table import ON_SCREEN, Column, Part, Table, show, show_first, text_table
 from planner.report.words import evidence_line, inputs_line, range_line
 from planner.spec.strategy import Strategy
-from planner.units import GIB, format_bytes, format_seconds
+from planner.units import GIB, format_bytes, format_seconds, plural
 
 GROUPS = ("states", "activations", "transient", "overhead", "other")
 
@@ -140,8 +140,8 @@ def print_explained(
 def _layout(strategy: Strategy) -> str:
     sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
     return (
-        f"{strategy.num_gpus:,} GPUs: {short_layout(strategy)}, {strategy.num_micro_batches} "
-        f"micro-batches{sequence_parallel}"
+        f"{plural(strategy.num_gpus, 'GPU')}: {short_layout(strategy)}, "
+        f"{strategy.num_micro_batches} micro-batches{sequence_parallel}"
     )
 
 

@@ -25,7 +25,6 @@ from planner.spec.strategy import (
 )
 from planner.units import GIB, format_count, format_days, format_seconds
 
-# Columns that stand behind others in place of at the end.
 _BEHIND = {"num_micro_batches": "recompute", "dp_replicate": "recompute_modules"}
 CSV_COLUMNS = (
     "table",

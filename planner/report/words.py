@@ -185,8 +185,7 @@ def utilization_line(plan: Plan) -> str:
 def _peak(plan: Plan) -> tuple[str, bool, float]:
     """The GEMMs whose peak an MFU is over, whether it is named, and what it is of ``mfu``.
 
-    Of 16 bits if there are, named where the plan's own are others; where runs may exceed that peak
-    the plan's own.
+    Of 16 bits where there are, unless runs may exceed that peak; named where the plan's are others.
     """
     accelerator, precision = plan.context.cluster.accelerator, plan.context.job.precision
     usual = usual_precision(accelerator)
