@@ -79,6 +79,18 @@ class Rowed:
                 values[name] = value[place]
         return self.but(**values)
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
+        """Return the strategies of all parts; what has no rows is the first one's."""
+        values = dict(vars(parts[0]))
+        for name, value in values.items():
+            each = [getattr(part, name) for part in parts]
+            if not isinstance(value, np.ndarray):
+                values[name] = value.concatenate(each) if hasattr(value, "concatenate") else value
+            elif value.ndim:
+                values[name] = np.concatenate(each, axis=cls.rows_axis)
+        return parts[0].but(**values)
+
     def but(self, **values: Any) -> Self:  # noqa: ANN401 - of any fields
         """Return a copy with some fields replaced."""
         # Past __init__, which takes as long as the arithmetic on a few strategies.

@@ -147,11 +147,10 @@ def search(
     if top:
         # Beside the simplest that tie with the best few others are shown, mostly none.
         best = best_of(exploration, goal, 1 if breaks_ties else top, guess_s)
-    gpus_of_rows = exploration.candidates.strategy.num_gpus
-    num_gpus = int(gpus_of_rows[best.ranked[0].row]) if best.ranked else 0
-    progress("looking at fewer GPUs", 0.5)
-    rungs = smaller_gpu_frontier(exploration, num_gpus) if with_ladder and best.ranked else []
     plans = _found(exploration, best)
+    num_gpus = plans[0].strategy.num_gpus if plans else 0
+    progress("looking at fewer GPUs", 0.5)
+    rungs = smaller_gpu_frontier(exploration, num_gpus) if with_ladder and plans else []
     ladder = [_found(exploration, rung)[0] for rung in rungs]
     fastest = plans[0] if plans else None
     if breaks_ties and plans:

@@ -1,10 +1,11 @@
 """Strategies of the shapes opened so far: their limits, bounds, and best splits known."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.cost.context import unique_rows
+from planner.cost.context import Rowed, unique_rows
+from planner.cost.stage import StageModel
 from planner.search.ranking.pricing import Pricing
 from planner.search.space.policies import Policy
 from planner.search.stages.solver import CLOSED, PolicyVariant, Split
@@ -19,10 +20,10 @@ LAYOUT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounded:
+class Bounded(Rowed):
     """Strategies under a policy each that may be worth looking at, as columns."""
 
-    strategy: StrategyColumns
+    model: StageModel  # Under no policy
     policy: Index  # Index of every row's policy among the policies of the search
     weight: Array  # Factor on the time of every row: bounds and limits are weighed seconds
     penalty: Array  # The part of it that is a penalty
@@ -38,7 +39,8 @@ class Candidates:
     gpus: Array  # GPUs of every group, ascending
     one_per_layout: bool = False
     """True if only the best of the strategies of one layout is of interest."""
-    first: Bounded  # Strategies to begin with
+    model: StageModel = field(init=False)  # Of all rows, once there are some
+    strategy: StrategyColumns = field(init=False)
 
     def __post_init__(self) -> None:
         # Per group the time, not weighed, from which on strategies are of no interest, and the same
@@ -52,31 +54,24 @@ class Candidates:
             [self.pricing.most_weight(policy) for policy in self.policies]
         )
         self.splits: dict[int, Split] = {}  # Best split known per row
-        self.upper_s = np.zeros(0)
-        self.is_refined = np.zeros(0, dtype=bool)
-        self._set([self.first])
+        self._parts = list[Bounded]()
+        none: Array = np.zeros(0)
+        first: Index = np.zeros(0, dtype=int)
+        self.weight = self.penalty = self.lower_s = self.upper_s = none
+        self.policy = self.group = self.layout = first
+        self.is_refined = none > 0
 
     def add(self, found: list[Bounded]) -> None:
         """Take more rows, after those there are."""
-        known = Bounded(
-            strategy=self.strategy,
-            policy=self.policy,
-            weight=self.weight,
-            penalty=self.penalty,
-            lower_s=self.lower_s,
-        )
-        self._set([known, *found])
-
-    def _set(self, parts: list[Bounded]) -> None:
-        self.strategy = StrategyColumns.concatenate([part.strategy for part in parts])
-        self.policy: Index = np.concatenate([part.policy for part in parts])
-        self.weight: Array = np.concatenate([part.weight for part in parts])
-        self.penalty: Array = np.concatenate([part.penalty for part in parts])
-        self.lower_s = np.concatenate([part.lower_s for part in parts])
+        if not found:
+            return
+        self._parts = [Bounded.concatenate([*self._parts, *found])]
+        vars(self).update(vars(self._parts[0]))
+        self.strategy = self.model.strategy
         added = len(self.lower_s) - len(self.upper_s)
         self.upper_s = np.concatenate([self.upper_s, np.full(added, np.inf)])
         self.is_refined = np.concatenate([self.is_refined, np.zeros(added, dtype=bool)])
-        self.group: Index = np.searchsorted(self.gpus, self.strategy.num_gpus)
+        self.group = np.searchsorted(self.gpus, self.strategy.num_gpus)
         # Number of every row's layout.
         self.layout = np.arange(len(self.strategy))
         if self.one_per_layout:

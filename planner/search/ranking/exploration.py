@@ -23,7 +23,7 @@ from planner.units import Array, Index, Mask
 
 @dataclass(kw_only=True)
 class Shapes:
-    """Shapes with bounds; a closed one may hold strategies that were not priced yet."""
+    """Shapes with bounds of what each holds that was not priced yet."""
 
     columns: Columns
     lower_s: Array  # Weighed bound of what was not priced yet; infinite where all was
@@ -36,7 +36,6 @@ class Shapes:
         num_gpus = gpus_of(self.columns)
         self.gpus: Array = np.array(np.flatnonzero(np.bincount(num_gpus)))
         self.group = np.searchsorted(self.gpus, num_gpus)
-        self.is_closed = np.ones(len(self.group), dtype=bool)
         # The largest limits under which each was opened.
         self.opened_s = np.full((3, len(self.group)), -np.inf)
         self.bound_s = self.lower_s.copy()
@@ -47,18 +46,14 @@ class Shapes:
         ``limits_s``, 3 x groups: of weighed time, of time, and of time with penalties. Of all
         shapes, or of those found before under limits that were no lower.
         """
+        below_s = np.where(limits_s[1:].min(axis=0) > 0, limits_s[0], -np.inf)
         if among is None:
-            asked = (limits_s[0] > -np.inf) & (limits_s[1:].min(axis=0) > 0)
-            among = np.flatnonzero(asked[self.group])
-        lower = self.lower_s[among]
-        group = self.group[among]
-        kept = self.is_closed[among] & (lower < limits_s[0, group])
-        among = among[kept]
-        lower = lower[kept]
-        limits = limits_s[:, group[kept]]
+            among = np.flatnonzero(self.lower_s < below_s[self.group])
+        among = among[self.lower_s[among] < below_s[self.group[among]]]
+        limits = limits_s[:, self.group[among]]
         opened = self.opened_s[:, among]
         unopened = kept_below_s(limits, self.weight[among], self.penalty[among])
-        asks = lower < np.where(np.isneginf(opened[0]), unopened, np.inf)
+        asks = self.lower_s[among] < np.where(np.isneginf(opened[0]), unopened, np.inf)
         return np.asarray(among[asks & (limits > opened).any(axis=0)])
 
     def open(self, shapes: Index, limits_s: Array) -> None:
@@ -93,18 +88,10 @@ class Exploration:
         self.pricing = Pricing(
             context=self.context, layers=self.layers or LayerTable(context=self.context)
         )
-        none = np.zeros(0, dtype=int)
         self.candidates = Candidates(
             pricing=self.pricing,
             policies=policies_of(self.context, self.enumeration.narrowing),
             gpus=self.shapes.gpus,
-            first=Bounded(
-                strategy=self.enumeration.strategies(take(self.shapes.columns, none)),
-                policy=none,
-                weight=np.zeros(0),
-                penalty=np.zeros(0),
-                lower_s=np.zeros(0),
-            ),
             one_per_layout=self.one_per_layout,
         )
         self.solving = Solving(
@@ -176,8 +163,6 @@ class Exploration:
             )
             kept += found
             self.num_fitting += int(np.count_nonzero(is_fitting & is_new[rows]))
-        # Those of which something was set aside are closed: a later limit may ask for it.
-        self.shapes.is_closed[shapes] = np.isfinite(self.shapes.lower_s[shapes])
         self.candidates.add(kept)
 
     def _screened(
@@ -227,7 +212,7 @@ class Exploration:
             is_fitting[rows] = True
             found.append(
                 Bounded(
-                    strategy=strategy.take(rows),
+                    model=model.take(rows),
                     policy=np.full(len(rows), code),
                     weight=weight[rows],
                     penalty=penalty[rows],
@@ -297,15 +282,13 @@ def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Explor
     own_weight, _ = found.pricing.weights(strategy)
     for code, policy in enumerate(found.candidates.policies):
         rows = offered(model, policy)
-        under = strategy.take(rows)
         weight = own_weight[rows] * found.pricing.policy_weight(policy)
-        none_s = np.zeros(len(rows))
         bounded = Bounded(
-            strategy=under,
+            model=model.take(rows),
             policy=np.full(len(rows), code),
             weight=weight,
             penalty=weight,
-            lower_s=none_s,
+            lower_s=np.zeros(len(rows)),
         )
         found.candidates.add([bounded])
     return found

@@ -117,14 +117,17 @@ def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     bound_s = float("inf")
     no_limit_s = without_job_limits(candidates.gpus)
     possible = exploration.shapes_below(no_limit_s)
+    possible = possible[exploration.shapes.group[possible].argsort(kind="stable")]
     of_shapes = exploration.shapes.group[possible]
-    ahead = possible[of_shapes.argsort(kind="stable")]
     groups = np.concatenate([of_shapes, candidates.group])
+    num_opened = 0
     for group in np.unique(groups).tolist():
-        # Of small groups, of which hardly anything fits, several are opened at once.
-        if (exploration.shapes.group[ahead[:1]] <= group).any():
-            first, ahead = np.split(ahead, [NUM_AHEAD])
-            exploration.open(first, no_limit_s)
+        first = int(np.searchsorted(of_shapes, group))
+        # Of small groups, of which hardly anything fits, several whole ones are opened at once.
+        if num_opened <= first < len(of_shapes):
+            beyond = of_shapes[: first + NUM_AHEAD + 1][-1]
+            num_opened = int(np.searchsorted(of_shapes, beyond))
+            exploration.open(possible[first:num_opened], no_limit_s)
         best = top_k(exploration, group, k - len(ranked))
         if not ranked:
             bound_s = min(bound_s, best.bound_s)

@@ -109,13 +109,6 @@ def least_values(exploration: Exploration, *fields: Field) -> list[Best]:
             num_rows *= 4
         if not to_open and not to_refine:
             break
-    if len(fields) > 1 and not exploration.is_late:
-        to_solve = list[tuple[Index, Array]]()
-        for field in fields:
-            kth = field.kth_value(candidates) * (1.0 + CLOSED)
-            rows, value = _refined(candidates, field)
-            to_solve.append((rows[value < kth][:FIRST_SOLVED], field.limits_s(kth)))
-        exploration.solving.prepare(*_all_of(to_solve))
     return [_solved(exploration, field) for field in fields]
 
 
@@ -126,26 +119,19 @@ def _all_of(asked: Sequence[tuple[Index, Array]]) -> tuple[Index, Array]:
     return positions[np.sort(first)], np.max([limits for _, limits in asked], axis=0)
 
 
-def _refined(candidates: Candidates, field: Field) -> tuple[Index, Array]:
-    """Refined rows by ascending bound of their value, and those bounds."""
-    rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
-    value = field.bounds(candidates, rows)
-    order = np.argsort(value, kind="stable")
-    return rows[order], value[order]
-
-
 def _solved(exploration: Exploration, field: Field) -> Best:
     """Solve rows by ascending bound, seconds on GPUs of the best, until no other can be among k."""
     candidates = exploration.candidates
     solving = exploration.solving
     shapes = exploration.shapes
     # Least bound of a value among shapes that were not opened and rows that were not refined.
-    closed = shapes.is_closed & field.within[shapes.group]
     unrefined = field.within[candidates.group] & ~candidates.is_refined
-    of_shapes = field.bounds(shapes, np.flatnonzero(closed))
+    of_shapes = field.bounds(shapes, np.flatnonzero(field.within[shapes.group]))
     of_rows = field.bounds(candidates, np.flatnonzero(unrefined))
     bound = float(np.concatenate([of_shapes, of_rows]).min(initial=np.inf))
-    rows, value = _refined(candidates, field)
+    rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
+    rows = least_first(field.bounds(candidates, rows), rows, len(rows))
+    value = field.bounds(candidates, rows)
     best: list[tuple[float, Ranked]] = []
     k = field.k
     known = field.kth_value(candidates) * (1.0 + CLOSED)
@@ -178,11 +164,9 @@ def _solved(exploration: Exploration, field: Field) -> Best:
             layouts = [candidates.layout[one.row] for _, one in best]
             best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
     ranked = tuple(one for _, one in best)
-    weight_of_first = 1.0
     if ranked:
-        group = candidates.group[ranked[0].row]
-        weight_of_first = float(field.weight[group])
-    return Best(ranked=ranked, bound_s=bound / weight_of_first)
+        bound /= float(field.weight[candidates.group[ranked[0].row]])
+    return Best(ranked=ranked, bound_s=bound)
 
 
 def frontier(exploration: Exploration) -> list[Best]:

@@ -10,7 +10,7 @@ from planner.cost.stage import StageModel
 from planner.search.ranking.candidates import Candidates
 from planner.search.space.interleaving import regular_layers
 from planner.search.space.policies import Policy
-from planner.search.stages.bounds import group_by_pp, refine
+from planner.search.stages.bounds import bound_any_split_s, group_by_pp, may_fit, refine
 from planner.search.stages.capacity import stage_limits
 from planner.search.stages.solver import (
     CLOSED,
@@ -47,7 +47,7 @@ class Solving:
         if not len(rows):
             return
         limit = known.limits_s(rows) if limit_s is None else known.below_s(rows, limit_s)
-        models = pricing.model(known.strategy.take(rows))
+        models = known.model.take(rows)
         for policy, index in self.by_policy(rows):
             part = rows[index]
             uneven = pricing.uneven_weight(policy, is_open=True)
@@ -137,7 +137,7 @@ class Solving:
         if not missing:
             return
         rows = np.array(missing)
-        models = self.pricing.model(self.candidates.strategy.take(rows))
+        models = self.candidates.model.take(rows)
         for policy, index in self.by_policy(rows):
             # So many rows times variants of their policy (sets of modules, numbers of layers) are
             # bounded together.
@@ -157,8 +157,16 @@ class Solving:
         weights = pricing.variant_weights(variants)[chosen]
         model = model.weighed(known.weight[pairs] * weights * uneven)
         below_s = known.below_s(pairs, limit_s)
+        # Bounds without all stages leave few; regular ones have no penalty for stages that differ.
+        possible = np.flatnonzero(bound_any_split_s(model) < below_s * uneven)
+        possible = possible[may_fit(model.take(possible), below_s[possible] * uneven)]
+        model = model.take(possible)
+        pairs = pairs[possible]
+        chosen = chosen[possible]
+        below_s = below_s[possible]
         lower = self.bounds_s(pairs, model, None, variants, chosen, below_s, uneven)
         least = np.full(len(known.lower_s), np.inf)
+        least[rows] = limits
         np.minimum.at(least, pairs, lower)
         known.lower_s[rows] = np.maximum(known.lower_s[rows], least[rows])
         kept = np.flatnonzero(lower < below_s)
