@@ -131,10 +131,9 @@ USUAL_SEQ_LEN = 8192
 # Assumed, plausible 0.05-0.5. The busiest expert gets 0.04 more than the mean under loss-free
 # balancing and 0.52 to 0.72 under auxiliary losses (MaxVio over a whole set, arXiv 2408.15664,
 # table 2; recalled), more in one batch and early in training; a rank holds several experts, over
-# which that averages. Natural routing in place of a forced balance costs Mixtral-8x22B 4.5 % of its
-# time on 128 H100, which is about 0.07, and Qwen3-235B-A22B with 16 experts a rank 24 % at 16k
-# tokens and 9 % at 128k, which is 0.50 at every length (Megatron MoE Model Zoo, README.md,
-# best_practice/qwen3).
+# which that averages. Natural routing costs Mixtral-8x22B 4.5 % of its balanced time on 128 H100,
+# about 0.07, and Qwen3-235B-A22B with 16 experts a rank 24 % at 16k tokens and 9 % at 128k, 0.50 at
+# every length (Megatron MoE Model Zoo, README.md, best_practice/qwen3).
 USUAL_IMBALANCE_FRACTION = 0.2
 
 
