@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from planner.answers.recipe import recipe_strategy
-from planner.catalog.recipes import Recipe, find_recipe, load_recipes
+from planner.catalog.recipes import Recipe, load_recipes
 from planner.cost.context import Context
-from planner.cost.estimate import estimate
+from planner.cost.estimate import memory_estimate
+from planner.cost.stage_model import price
 from planner.query.like import priced_problem, recipe_gpus
 from planner.search.space.legality import RULES, violations
 from planner.search.space.space import dimension_values
@@ -42,7 +43,6 @@ class Finding:
 
     breaks: tuple[str, ...]
     beyond_gib: float
-    pruned: tuple[str, ...]
 
     @property
     def runs(self) -> bool:
@@ -66,11 +66,10 @@ def pruned_by(context: Context, strategy: Strategy) -> tuple[str, ...]:
 
 def finding(context: Context, strategy: Strategy) -> Finding:
     broken = [one.rule for one in violations(context, strategy)]
-    peak_bytes = estimate(context, strategy).memory.peak_bytes
+    peak_bytes = memory_estimate(price(context, strategy)).peak_bytes
     return Finding(
         breaks=tuple(broken),
         beyond_gib=(peak_bytes - context.cluster.accelerator.hbm_bytes) / GIB,
-        pruned=pruned_by(context, strategy),
     )
 
 
@@ -100,18 +99,15 @@ def counts(recipe: Recipe) -> Iterator[int]:
             yield more
 
 
-@cache
-def of_recipe(name: str) -> Finding:
+def of_recipe(recipe: Recipe) -> tuple[Finding, Context, Strategy]:
     """On the fewest GPUs on which it runs; else on the most that it may run on."""
-    recipe, found = find_recipe(name), None
     for gpus in counts(recipe):
         context = recipe_context(recipe, gpus)
         strategy = recipe_strategy(recipe, context.model, gpus, recipe.global_batch)
         found = finding(context, strategy)
         if found.runs:
             break
-    assert found is not None
-    return found
+    return found, context, strategy
 
 
 def check(name: str, found: Finding, known: dict[str, Any] | None) -> None:
@@ -135,13 +131,12 @@ def test_every_published_run_is_legal_and_fits() -> None:
 
 
 @pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.recipe)
-def test_a_tuned_recipe_is_legal_and_fits(recipe: Recipe) -> None:
-    check(recipe.recipe, of_recipe(recipe.recipe), KNOWN["recipes"].get(recipe.recipe))
-
-
-@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.recipe)
-def test_a_tuned_recipe_is_searched_without_being_asked_for(recipe: Recipe) -> None:
-    assert set(of_recipe(recipe.recipe).pruned) <= set(HARMLESS)
+def test_a_tuned_recipe_is_legal_and_fits_and_is_searched_without_being_asked_for(
+    recipe: Recipe,
+) -> None:
+    found, context, strategy = of_recipe(recipe)
+    check(recipe.recipe, found, KNOWN["recipes"].get(recipe.recipe))
+    assert set(pruned_by(context, strategy)) <= set(HARMLESS)
 
 
 def test_every_known_exception_is_a_layout_of_the_lists() -> None:

@@ -40,8 +40,9 @@ def named(source: str) -> set[str]:
 
     A count before a name belongs to its word: ``16xdgx-h100``.
     """
-    found = set(texts(source)) & GENERATIONS
-    for text in texts(source):
+    every = set(texts(source))
+    found = every & GENERATIONS
+    for text in every:
         words = re.findall(r"[a-z0-9][a-z0-9.:-]*", text.lower())
         parts = {part for word in words for part in (word.rstrip(".:-"), *word.split(":"))}
         found |= {re.sub(r"^\d*x(?=\w)", "", part) for part in parts} & NAMES | parts & NAMES
