@@ -24,7 +24,7 @@ from planner.spec.traits import FrameworkTraits, Setting
 from planner.units import GBIT_PER_S
 from tools.validation.records import Hardware, Lora, Record, Runtime
 
-PROCESSOR = ("host_cores", "host_memory_bytes_per_s")
+HOST = ("host_cores", "host_memory_bytes", "host_memory_bytes_per_s")
 """Of a node, what a run on a part of it had to itself."""
 TRAINABLE_TOLERANCE = 0.001
 """Of a published number of trained parameters, beyond which something else is trained too."""
@@ -42,7 +42,7 @@ def _node_cluster(num_nodes: int, node: str) -> ClusterSpec:
 def to_cluster(hardware: Hardware) -> ClusterSpec:
     """Return the cluster a run used: its node type, and as many nodes as its GPUs fill.
 
-    Fewer GPUs than a node holds are a part of one node, whose processor the run had to itself.
+    Fewer GPUs than a node holds are a part of one node, whose host the run had to itself.
     Raises CannotEstimateError for hardware that the catalog does not have.
     """
     if hardware.node is None:
@@ -56,7 +56,7 @@ def to_cluster(hardware: Hardware) -> ClusterSpec:
     if hardware.gpus < used or used < size:
         local = min(hardware.gpus, used)
         part = part_of_node(cluster.node, local)
-        alone = {name: getattr(cluster.node, name) for name in PROCESSOR}
+        alone = {name: getattr(cluster.node, name) for name in HOST}
         cluster = replace(
             cluster,
             node=replace(part, whole=None, **alone),

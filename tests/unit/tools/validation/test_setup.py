@@ -11,7 +11,7 @@ from planner.cost.estimate import estimate
 from planner.spec.training import TARGETS
 from tools.validation.mapping import to_run
 from tools.validation.records import Hardware, Lora, Record, Runtime, read_records, read_runs
-from tools.validation.setup import PROCESSOR, CannotEstimateError, to_cluster, to_setup, to_training
+from tools.validation.setup import HOST, CannotEstimateError, to_cluster, to_setup, to_training
 
 LINES = Path(__file__).parents[3] / "validation" / "published_runs.jsonl"
 TUNED = LINES.with_name("fine_tuning_runs.jsonl")
@@ -109,7 +109,7 @@ def test_a_run_on_a_part_of_a_node_has_its_whole_processor() -> None:
     whole = load_cluster("1xdgx-a100-320").node
     one = to_cluster(Hardware(gpu="a100", gpus=1, node="dgx-a100-320")).node
     assert one.num_accelerators == 1
-    for name in PROCESSOR:
+    for name in HOST:
         assert getattr(one, name) == getattr(whole, name)
     assert one.nic_bytes_per_s == whole.nic_bytes_per_s / whole.num_accelerators
 
