@@ -31,7 +31,6 @@ class MemoryEstimate:
     stage_peak_bytes: tuple[float, ...]
     host_bytes: float  # Offloaded bytes per rank
     host_limit_bytes: float  # Bytes a rank may offload; infinite where it offloads nothing
-    fits: bool  # Within usable_bytes and the host's limit
     _subject: PricedStrategy = field(repr=False, compare=False)
 
     @cached_property
@@ -40,10 +39,18 @@ class MemoryEstimate:
         return stage_ledger(self._subject, self.stage)
 
     def verdict_at(self, peak_bytes: float) -> Verdict:
-        """Return the verdict on a peak against the device: ``tight`` inside the uncertainty."""
-        if peak_bytes > self.hbm_bytes or self.host_bytes > self.host_limit_bytes:
+        """Return the verdict on a peak: ``tight`` inside the uncertainty, or less cached blocks."""
+        if (
+            self.host_missing_bytes
+            or 0.0 < peak_bytes - self.hbm_bytes > self.ledger.released_bytes
+        ):
             return "does not fit"
         return "tight" if peak_bytes > self.hbm_bytes - self.uncertainty_bytes else "fits"
+
+    @property
+    def fits(self) -> bool:
+        """Within the device and the host's limit."""
+        return self.verdict != "does not fit"
 
     @property
     def headroom_bytes(self) -> float:
@@ -106,7 +113,6 @@ def memory_estimate(subject: PricedStrategy) -> MemoryEstimate:
         stage_peak_bytes=tuple(peaks.tolist()),
         host_bytes=host_bytes,
         host_limit_bytes=float(model.host_limit_bytes[0]) if host_bytes else math.inf,
-        fits=bool(model.fits(*subject.split)[0]),
         _subject=subject,
     )
 

@@ -61,6 +61,9 @@ class StageLedger:
     allocated_bytes: float
     """Largest sum of tensors over the moments, without what the allocator or the device hold
     beside them."""
+    # Cached blocks at the peak, none split, which the allocator gives back before it fails:
+    # release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp.
+    released_bytes: float
 
     @property
     def peak_bytes(self) -> float:
@@ -234,10 +237,9 @@ def _activation_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
         _flat_item("activations.returned_cache", 0.0, cache, "forward to backward"),
     ]
     if stage == 0:
-        embedding = embedding_op(context.model, shape, context.traits)
         items += [
             _tensor_item("activations", tensor, flight, "forward to backward")
-            for tensor in embedding.saved
+            for tensor in embedding_op(context.model, shape, context.traits).saved
         ]
     return [*items, *_term_items(subject, stage, "received", "sent")]
 
@@ -261,13 +263,7 @@ def _loss_items(subject: PricedStrategy) -> list[LedgerItem]:
             for tensor in (op.saved if policy is None else op.kept)
             if policy != FULL
         ]
-        items.append(
-            LedgerItem(
-                name="transient.mtp.recompute_inputs",
-                num_bytes=inputs,
-                lifetime="loss",
-            )
-        )
+        items.append(_flat_item("transient.mtp.recompute_inputs", 0.0, inputs, "loss"))
         items += [_tensor_item("transient.mtp", tensor, copies, "loss") for copies, tensor in kept]
     return [*items, *_term_items(subject, subject.strategy.head_stage, "loss")]
 
@@ -298,9 +294,7 @@ def _backward_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
     rebuilt = float(by_policy[[SELECTIVE, FULL]].max())
     moved = float(by_policy[OTHERS].max())
     name = "rebuilt_activations" if rebuilt >= moved else "offload_buffers"
-    workspace = LedgerItem(
-        name=f"transient.{name}", num_bytes=max(rebuilt, moved), lifetime="backward of a layer"
-    )
+    workspace = _flat_item(f"transient.{name}", 0.0, max(rebuilt, moved), "backward of a layer")
     return [*_term_items(subject, stage, "backward"), workspace]
 
 
@@ -321,9 +315,8 @@ def _late_gradient_bytes(subject: PricedStrategy, stage: int) -> float:
     layers = int(subject.layers[0, stage])
     shard = float(parts.layer_bytes("gradients", parts.costs.body)[0])
     head = float((parts.last_params * parts.last_states.gradients)[0])
-    is_full = subject.counts[FULL, 0, stage] > 0
     full, none = subject.model.policies.saved_bytes[FULL], subject.model.saved_bytes
-    kept = float((full if is_full else none)[0])
+    kept = float((full if subject.counts[FULL, 0, stage] > 0 else none)[0])
     if shard > kept:
         return head + layers // 2 * (shard - kept)
     later = float((parts.params - parts.last_params)[0]) * states.gradient_reduce_bytes
@@ -344,13 +337,8 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     at_loss = sum(each.num_bytes for each in loss) >= sum(each.num_bytes for each in backward)
     items = [*lasting, *(loss if at_loss else backward), *_term_items(subject, stage, "device")]
     held = float(subject.model.held_bytes(*subject.split)[0, stage])
-    items.append(
-        LedgerItem(
-            name="overhead.fragmentation",
-            num_bytes=held * subject.model.fragmentation_fraction,
-            lifetime=RESERVED,
-        )
-    )
+    split = held * subject.model.fragmentation_fraction
+    items.append(_flat_item("overhead.fragmentation", 0.0, split, RESERVED))
     ordered = sorted(
         (item for item in items if item.num_bytes > 0.0),
         key=lambda item: (-item.num_bytes, item.name),
@@ -362,13 +350,14 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     parts, traits = subject.parts, subject.context.traits
     shards = parts.num_shards if subject.strategy.zero_stage else 1.0
     second_moment_bytes = mean_states(subject.context.model, traits.optimizer).layer / 2.0
-    each = second_moment_bytes * traits.states.steps_all_at_once
-    here = 1.0 - offloaded_fraction(subject.columns)
-    temporaries = _parameters(subject, stage) * each * here / shards
+    here = traits.states.steps_all_at_once * (1.0 - offloaded_fraction(subject.columns))
+    temporaries = _parameters(subject, stage) * second_moment_bytes * here / shards
     kept = sum(item.num_bytes for item in static if item.shape or item.name == FROZEN)
+    allocated = max(in_pass, kept + float(np.max(temporaries)))
     return StageLedger(
         stage=stage,
         moment="loss of a micro-batch" if at_loss else "backward of a layer",
         items=tuple(ordered),
-        allocated_bytes=max(in_pass, kept + float(np.max(temporaries))),
+        allocated_bytes=allocated,
+        released_bytes=max(held - allocated, 0.0),
     )

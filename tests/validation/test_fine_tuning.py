@@ -61,7 +61,6 @@ def of(rows: list[Comparison], belongs: Callable[[Record], bool]) -> list[Compar
 
 def mean_percent(errors: list[float | None]) -> float:
     known = [abs(error) for error in errors if error is not None]
-    assert known
     return 100.0 * sum(known) / len(known)
 
 
@@ -87,9 +86,7 @@ def test_adapters_are_as_near_as_promised(rows: list[Comparison]) -> None:
     check(list(filter(is_fast, own)), peaks, (14.0, 5.0))
 
 
-def test_embedding_and_head_beside_adapters_are_as_near_as_promised(
-    rows: list[Comparison],
-) -> None:
+def test_embedding_and_head_beside_adapters_are_as_near_as_promised(rows: list[Comparison]) -> None:
     own = of(rows, lambda record: record.lora is not None and not has_adapters_alone(record))
     assert len(own) >= 12
     check(own, own, (7.0, 11.0))
@@ -113,9 +110,9 @@ def test_a_stack_is_as_near_as_promised(
 def test_casts_of_a_widened_base_cost_what_was_measured(rows: list[Comparison]) -> None:
     found = {row.record.id: row for row in rows}
     for batch in (4, 8):
+        end = f"peft-bnb-b{batch}-1xa100"
         pair = [
-            found[f"fms-main-mistral-7b-lora-{kind}-peft-bnb-b{batch}-1xa100"]
-            for kind in ("baseline", "accelerated")
+            found[f"fms-main-mistral-7b-lora-{kind}-{end}"] for kind in ("baseline", "accelerated")
         ]
         predicted = [row.predicted for row in pair]
         assert all(predicted)

@@ -60,7 +60,7 @@ class Pair:
         layout |= {"micro_batch": micro_batch, "global_batch": batch}
         context = Pair(self.group | {"layout": layout}, self.run).context()
         memory = estimate(*fill_in(context, requested(**layout))).memory
-        return max(memory.stage_peak_bytes) / GIB if memory.fits else None
+        return max(memory.stage_peak_bytes) / GIB if memory.free_bytes >= 0.0 else None
 
     def seconds(self, *, offloads: bool, end: int | None = None) -> float:
         layout = dict(self.of("layout"))

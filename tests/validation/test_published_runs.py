@@ -103,23 +103,17 @@ def test_memory_is_as_near_to_published_peaks_as_promised(found: Summary) -> Non
     assert mape["nvidia_smi"] <= 0.05
 
 
-def test_no_published_allocation_is_missed_by_three_percent(
-    comparisons: list[Comparison],
-) -> None:
+def test_no_published_allocation_is_missed_by_three_percent(comparisons: list[Comparison]) -> None:
     errors = [row.memory_error("allocated") for row in comparisons]
     assert max(abs(error) for error in errors if error is not None) <= 0.03
 
 
-def test_the_errors_of_ratios_are_those_of_published_runs(
-    comparisons: list[Comparison],
-) -> None:
+def test_the_errors_of_ratios_are_those_of_published_runs(comparisons: list[Comparison]) -> None:
     path = FRAMEWORKS / "ratio_errors.yaml"
     assert path.read_text(encoding="utf-8") == ratio_errors_text(comparisons)
 
 
-def test_the_uncertainty_of_plans_is_that_of_published_runs(
-    comparisons: list[Comparison],
-) -> None:
+def test_the_uncertainty_of_plans_is_that_of_published_runs(comparisons: list[Comparison]) -> None:
     path = FRAMEWORKS / "uncertainty.yaml"
     assert path.read_text(encoding="utf-8") == uncertainty_text(comparisons)
 

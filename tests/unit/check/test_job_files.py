@@ -177,7 +177,7 @@ def test_a_repair_knows_what_the_check_was_told(name: str, text: str, key: str) 
     if text:
         put_text(name, text)
     assumed = read_assumed(["recompute=full", "micro_batch=2", "optimizer=adam"])
-    request = replace(QWEN, seq_len=4096, assumed=assumed)
+    request = replace(QWEN, seq_len=8192, assumed=assumed)
     (found,) = [one for one in check_file(name, request).findings if one.rule == "memory.fits"]
     made = fixed(name, request)
     (change,) = (one for one in made.answer.repaired[0].changes if one.counts)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -10,6 +11,7 @@ from contexts import context_of, with_traits
 
 from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
+from planner.cost.estimate import memory_estimate
 from planner.cost.ledger import LedgerItem, StageLedger, stage_ledger
 from planner.cost.stage_model import price
 from planner.spec.job import Precision
@@ -175,9 +177,7 @@ def test_only_states_shrink_when_the_zero_stage_rises() -> None:
 
 # In fp32 there is the clone of the weights beside both moments.
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_stage_3_copies_the_gradients_of_one_group_at_a_time(
-    precision: Precision,
-) -> None:
+def test_stage_3_copies_the_gradients_of_one_group_at_a_time(precision: Precision) -> None:
     context = context_of(framework="deepspeed", precision=precision)
     ledger, items = small("deepspeed", zero_stage=3, context=context)
     assert items["step_group"].num_bytes == pytest.approx(4 * PARAMS / 8, rel=1e-6)
@@ -194,3 +194,12 @@ def test_lifetimes_split_the_peak_between_tensors_allocator_and_device() -> None
     assert by_lifetime["held by the allocator"] == pytest.approx(ledger.allocated_bytes * 0.05)
     assert ledger.reserved_bytes == pytest.approx(ledger.peak_bytes - 1e9)
     assert ledger.allocated_bytes == pytest.approx(ledger.reserved_bytes / 1.05)
+
+
+def test_a_plan_fits_while_cached_blocks_can_be_given_back() -> None:
+    memory = memory_estimate(price(*fill_in(context_of(framework="torchtitan"), requested())))
+    released = memory.ledger.released_bytes
+    assert released == pytest.approx(memory.ledger.reserved_bytes - memory.allocated_bytes)
+    limits = [memory.peak_bytes - share * released for share in (0.99, 1.01)]
+    verdicts = [replace(memory, hbm_bytes=limit).verdict for limit in limits]
+    assert verdicts == ["tight", "does not fit"]
