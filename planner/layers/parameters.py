@@ -13,6 +13,9 @@ heads, e head size, f MLP width, V vocabulary, E experts.
 Layers of multi-token prediction (DeepSeek-V3, GLM-4.5) are counted apart from the model.
 """
 
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -379,15 +382,11 @@ def layer_kind(model: ModelSpec, position: int) -> LayerKind:
     return TWO_PARTS[letter or "F"][is_moe]
 
 
-def layer_counts(model: ModelSpec) -> dict[LayerKind, int]:
+@cache
+def layer_counts(model: ModelSpec) -> Mapping[LayerKind, int]:
     """Return the number of layers of each kind that the model has."""
-    kinds = [layer_kind(model, position) for position in range(model.num_layers)]
-    return {
-        "dense": 0,
-        "moe": 0,
-        "cross": model.num_decoder_layers,
-        **{kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
-    }
+    kinds = Counter(layer_kind(model, position) for position in range(model.num_layers))
+    return {"dense": 0, "moe": 0, "cross": model.num_decoder_layers, **kinds}
 
 
 def _sum(parts: Parts, num_routed_experts: int = 1) -> int:
@@ -413,6 +412,7 @@ def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
     return layers + _sum(ends) + model.extra_params
 
 
+@cache
 def count_parameters(model: ModelSpec) -> int:
     """All parameters: layers, embeddings, final norm, head and named extras."""
     return _count_with_experts(model, model.moe.num_experts if model.moe else 0)
