@@ -16,7 +16,7 @@ from planner.search.ranking.rank import Best, Field, Ranked, fastest_within, lea
 from planner.units import Array, Index
 
 # Shapes on few GPUs that take about as long as what every call takes.
-NUM_AHEAD = 4096
+NUM_AHEAD = 8192
 
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
 
