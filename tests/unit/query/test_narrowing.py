@@ -41,7 +41,7 @@ def test_only_schedules_of_framework_and_format_stay() -> None:
 
 
 def test_what_no_file_can_say_is_refused_before_a_search() -> None:
-    others = r"attention and MLP side by side\n.*other software: --emit accelerate, deepspeed, trainer$"
+    others = r"MLP side by side\n.*other software: --emit accelerate, deepspeed, trainer$"
     with pytest.raises(ExpressError, match=others):
         kept(context_of(model="falcon-7b"), emit="megatron")
     context = context_of(framework="deepspeed")
