@@ -47,7 +47,7 @@ SLOW = (
     "property/",
     "validation/",
     *(f"examples/test_screens.py::test_the_answer_says_so[{name}" for name in SLOW_SCREENS),
-    "unit/test_docs.py::test_commands_run",
+    "unit/test_docs.py::test_commands_print",
     "unit/test_notebook.py",
     "unit/test_skill.py::test_examples_run",
     "unit/answers/test_largest.py",
