@@ -49,7 +49,7 @@ def as_stated(path: Path) -> dict[str, Any]:
 class Strict(BaseModel):
     """A part of a file: frozen, no unknown keys, no text taken for a number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     def broken(self) -> Iterator[tuple[str, str]]:
         """Yield the rules between keys that are broken: a key, and what is wrong with it."""
