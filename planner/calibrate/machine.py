@@ -17,6 +17,7 @@ import numpy as np
 from planner.calibrate.fit import Base
 from planner.calibrate.points import FUSED_HOST_FRACTION, HOST_ADAM_BYTES
 from planner.calibrate.rows import Measured, Table, What
+from planner.catalog import PLAIN_FABRIC
 from planner.catalog.clusters import cluster_of_data
 from planner.collectives.cost import busbw_factor
 from planner.errors import InputError
@@ -85,7 +86,7 @@ def _document(table: Table) -> dict[str, Any]:
         "accelerator": name,
         "accelerators_per_node": count,
         "scale_up": {"kind": machine.backend or "none", "domain_accelerators": count, **scale_up},
-        "fabric": "eth-25g",  # a node needs one; one node's measurements say nothing of it
+        "fabric": PLAIN_FABRIC,
         **_host(table),
         "sources": sources,
     }

@@ -8,6 +8,8 @@ from planner.errors import InputError, did_you_mean
 
 # What help and messages name, and tables of the documentation are made for.
 EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"
+# What a description of a node names where its network plays no part, or is stated apart.
+PLAIN_FABRIC = "eth-25g"
 
 
 def hwdb_dir() -> Path:
