@@ -8,6 +8,7 @@ from planner.errors import InputError, did_you_mean
 
 # What help and messages name, and tables of the documentation are made for.
 EXAMPLE_NODE, EXAMPLE_ACCELERATOR, EXAMPLE_MACHINE = "dgx-h100", "h100", "frontier"
+EXAMPLE_MODEL, EXAMPLE_CLUSTER = "llama3-8b", f"8x{EXAMPLE_ACCELERATOR}"
 # What a description of a node names where its network plays no part, or is stated apart.
 PLAIN_FABRIC = "eth-25g"
 

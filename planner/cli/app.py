@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner import __version__
+from planner.catalog import EXAMPLE_CLUSTER, EXAMPLE_MODEL
 from planner.cli.options import JOBS, PROGRAM, QuestionCommand, own_defaults
 from planner.cli.output import fail, say
 from planner.errors import InputError, PlannerError, Problem
@@ -109,7 +110,7 @@ app = typer.Typer(
     name="planner",
     cls=Commands,
     help="How should this training job be parallelized on this cluster?",
-    epilog="For a start: planner plan llama3-8b 8xh100",
+    epilog=f"For a start: planner plan {EXAMPLE_MODEL} {EXAMPLE_CLUSTER}",
     no_args_is_help=True,
     **PROGRAM,
 )

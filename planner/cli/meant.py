@@ -5,11 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from os.path import lexists
 
-from planner.catalog import EXAMPLE_ACCELERATOR
+from planner.catalog import EXAMPLE_CLUSTER, EXAMPLE_MODEL
 from planner.errors import InputError, PlannerError, Problem, nearest
 from planner.query.words import FORMER, OF_CLUSTER, QUESTIONS, SAME_OPTIONS, leading
 
-EXAMPLES = EXAMPLE_MODEL, EXAMPLE_CLUSTER = "llama3-8b", f"8x{EXAMPLE_ACCELERATOR}"
 # Options that a problem with one is mended by: by the option, and words of what is wrong.
 MENDED_BY = {
     ("--emit", "needs a folder"): ("--out", "run"),
@@ -169,7 +168,7 @@ def _completed(command: str, words: list[str]) -> list[str]:
         places = _placed(command, [word for word in places if word not in fixed])
     for word in fixed:
         behind += ["--fix", word]
-    return [*(places or EXAMPLES), *behind]
+    return [*(places or (EXAMPLE_MODEL, EXAMPLE_CLUSTER)), *behind]
 
 
 def _is_cluster(text: str) -> bool:
