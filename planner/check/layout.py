@@ -103,11 +103,17 @@ def memory_findings(
     memory = made.memory
     if memory.verdict == "tight":
         gpus = format_stage(memory.stage, layout.strategy.pp)
-        text = (
-            f"{gpus} needs {format_bytes(memory.peak_bytes)} of "
-            f"{format_bytes(memory.hbm_bytes)}; estimates of {layout.context.traits.name} were off "
-            f"by {format_bytes(memory.uncertainty_bytes)} on published runs"
-        )
+        text = f"{gpus} needs {format_bytes(memory.peak_bytes)} of {format_bytes(memory.hbm_bytes)}"
+        if memory.free_bytes < 0.0:
+            text += (
+                f", {format_bytes(memory.ledger.released_bytes)} of it cached blocks that the "
+                "allocator frees, which takes time"
+            )
+        else:
+            text += (
+                f"; estimates of {layout.context.traits.name} were off by "
+                f"{format_bytes(memory.uncertainty_bytes)} on published runs"
+            )
         yield layout.places.finding("memory.tight", text, *DECISIONS)
     if memory.verdict != "does not fit":
         return
@@ -117,7 +123,8 @@ def memory_findings(
 
     least = at_least(layout)
     found = list(memory_deficits(layout.context, layout.strategy))
-    if layout.assumes and estimate(least.context, least.strategy).memory.fits:
+    leanest = estimate(least.context, least.strategy).memory
+    if layout.assumes and leanest.fits and leanest.free_bytes >= 0.0:
         usual = assumed("usual").format(layout.context.job.seq_len)
         text = (
             f"{found[0].words}, where {usual}, which is assumed: {assumed('stated by')} "

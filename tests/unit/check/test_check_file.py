@@ -178,7 +178,7 @@ def test_the_way_out_is_one_that_the_file_has_keys_for(tmp_path: Path) -> None:
     path = tmp_path / "accelerate.yaml"
     path.write_text(SHARDED)
     assumed = {**read_assumed(["recompute=none"]), "optimizer": "adam"}
-    request = replace(OPEN, assumed=assumed, seq_len=8192)
+    request = replace(OPEN, assumed=assumed, seq_len=16384)
     (found,) = check_file(str(path), request).findings
     assert (found.rule, found.severity) == ("memory.fits", "error")
     assert found.message.endswith("recompute none to full")
@@ -190,7 +190,7 @@ def test_what_hangs_on_an_assumption_is_no_error(tmp_path: Path) -> None:
     """Nothing recomputed does not fit, everything does, and the file leaves it to the script."""
     path = tmp_path / "accelerate.yaml"
     path.write_text(SHARDED)
-    result = check_file(str(path), OPEN)
+    result = check_file(str(path), replace(OPEN, seq_len=16384))
     (found,) = result.findings
     assert (found.rule, found.severity) == ("memory.fits", "note")
     assert "--assume recompute=full" in found.message
