@@ -12,7 +12,7 @@ from pydantic import Field, create_model
 from planner.catalog.figures import Name, Source, Strict, validate
 from planner.catalog.hf.expressions import value_of
 from planner.documents.tree import load_own
-from planner.errors import Problem
+from planner.errors import InputError, Problem
 from planner.limits import MAX_PARAMETERS
 from planner.spec.model import Biases, Layers, ModelSpec, Tokens, Width
 
@@ -100,4 +100,10 @@ def broken_rules(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 def read_model(raw: Mapping[str, Any], where: str) -> ModelKeys:
     """Return what a model file holds; raises InputError with every problem of it."""
+    if not ModelKeys.model_fields.keys() & raw.keys():
+        raise InputError.single(
+            where,
+            "num_layers",
+            "is missing, as are all keys of a model; planner check reads files of a training job",
+        )
     return validate(ModelFile, raw, where, broken_rules(raw, where))

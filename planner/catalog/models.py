@@ -111,14 +111,12 @@ def load_model_details(argument: str | Path) -> ModelDetails:
         from planner.catalog.hf.reader import read_config
 
         return read_config(path)
-    raw = as_stated(path) if name else load_yaml(path)
-    file = read_model(raw, str(path))
-    notes = (f"{argument} is read as {name}",) if name and name != argument else ()
+    file = read_model(as_stated(path) if name else load_yaml(path), str(path))
     return ModelDetails(
         spec=to_spec(file, file.name or name_of(path.stem)),
         path=path,
         file=file,
-        notes=notes,
+        notes=(f"{argument} is read as {name}",) if name and name != argument else (),
         left_out=tuple(f"{part.name}, {format_count(part.count)}" for part in file.left_out),
     )
 
