@@ -125,9 +125,9 @@ def memory_findings(
     found = list(memory_deficits(layout.context, layout.strategy))
     leanest = estimate(least.context, least.strategy).memory
     if layout.assumes and leanest.fits and leanest.free_bytes >= 0.0:
-        usual = assumed("usual").format(layout.context.job.seq_len)
         text = (
-            f"{found[0].words}, where {usual}, which is assumed: {assumed('stated by')} "
+            f"{found[0].words}, where {assumed('usual').format(layout.context.job.seq_len)}, "
+            f"which is assumed: {assumed('stated by')} "
             f"{'say' if layout.assumes[1:] else 'says'} what is so"
         )
         yield layout.places.finding("memory.fits", text, *DECISIONS, severity="note")

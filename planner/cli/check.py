@@ -160,7 +160,7 @@ def _fixed(
 ) -> "Shown":
     """The smallest repair of a file, written where that is asked for.
 
-    Exits with 1 where errors are left that no layout fixes, 3 where nothing fits.
+    Exits with 1 where errors are left that no layout fixes, 3 where nothing fits; ExpressError.
     """
     from planner.check.fix import fix_file, fix_plan
     from planner.check.plan import check_format_name, is_plan_file

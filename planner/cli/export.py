@@ -80,7 +80,7 @@ def _asked(
     top: int = 1,
     taken: tuple[str, ...] = (),
 ) -> "tuple[Plan, PlanText, Answer | None]":
-    """The plan of a file, with options ``taken`` beside it, or of a question; text; answer."""
+    """The plan of a file, beside which ``taken`` may stand, or of a question; its text, answer."""
     from planner.cli.saved import best_of, plan_file, saved_plan
     from planner.report.emitted import PlanText
 

@@ -156,7 +156,7 @@ def calibrate(
 
 
 def _table_alone(words: list[str], out: Path | None, *, force: bool) -> "tuple[str, Table] | None":
-    """The only table of the command line, taken from ``words``; else these are as they must be."""
+    """The only table of ``words``, taken from them, else None; ``out`` is checked before."""
     from planner.calibrate.rows import FIRST_LINE, read_table
 
     check_yaml(out, force=force)
@@ -182,7 +182,7 @@ def _measured_now(
 
     is_first = os.environ.get("RANK", "0") == "0"
     try:
-        check_yaml(out, force=force)
+        check_yaml(out, force=force)  # before minutes are spent on measuring
         if csv is not None:
             check_writable(csv, force=force, option="--table")
         found = _measured(read_base(words[0]) if words else None, progress)
@@ -211,7 +211,7 @@ def _measured(base: "Base | None", progress: "Progress") -> "Table":
 
     world = join()
     try:
-        if base is not None:
+        if base is not None:  # before minutes are spent on measuring
             check_machine("--measure", world.machine, base.cluster)
         return measure(world, progress)
     finally:

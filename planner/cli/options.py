@@ -43,7 +43,7 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def own_defaults() -> dict[str, Any]:
-    """Values by option: of ``PLANNER_FRAMEWORK`` and its like, else of the project's settings."""
+    """Defaults by option: PLANNER_FRAMEWORK and its like, else the settings file; InputError."""
     from planner.check.settings import settings_for
 
     settings = settings_for(Path.cwd() / "here")
@@ -249,7 +249,7 @@ def takes_files(
 def shows(
     form: tuple[str, ...] = TABLE, taken: tuple[Option, ...] = ()
 ) -> Callable[[Command], Program]:
-    """The same of a function of its own parameters; ``said`` maps the options ``taken``."""
+    """Make a command of a function of its own parameters; ``said`` maps the options ``taken``."""
 
     def decorate(command: Command) -> Program:
         def ask(**given: Any) -> "Shown | None":  # noqa: ANN401 - whichever option

@@ -189,9 +189,8 @@ def _target(
 ) -> "Target | None":
     """Format and launcher that ``--emit`` asks for; raises InputError."""
     if emit is None:
-        options.refuse_all(
-            {"--out": out, "--launcher": launcher}, "belongs to --emit, which is missing"
-        )
+        given = {"--out": out, "--launcher": launcher}
+        options.refuse_all(given, "belongs to --emit, which is missing")
         return None
     from planner.cli.saved import read_target
     from planner.report.emitted import ALWAYS

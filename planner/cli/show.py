@@ -182,9 +182,8 @@ def hardware(
         check_yaml(out, force=force)
         files = [*from_files, *(names or [])] if from_files else []
         return _detect(files, accelerator, out, on_host=detect)
-    options.refuse_all(
-        {"--out": out, "--accelerator": accelerator}, "needs --detect or --from FILE"
-    )
+    alone = {"--out": out, "--accelerator": accelerator}
+    options.refuse_all(alone, "needs --detect or --from FILE")
     words = tuple(names or ())
     if name := unique_match(words, is_hardware):
         found = answers.hardware_entry(name)

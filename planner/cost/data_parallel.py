@@ -98,7 +98,7 @@ def gather_elements(context: Context, layer_elements: Array, chunk_elements: Arr
     A layer's where the trait says 0. Elsewhere modules are fetched one by one, and together with
     those that follow until they are ``weight_gather_elements``; n tensors of a layer count as
     alike. Source: fetch_sub_module in deepspeed/runtime/zero/partitioned_param_coordinator.py.
-    Excludes small tensors that stay gathered, and rounding to tensors.
+    Excludes small tensors that stay gathered, rounding to tensors, and hooks on the host.
     """
     wanted = context.traits.overlap.weight_gather_elements
     if not wanted:

@@ -40,16 +40,15 @@ class MemoryEstimate:
 
     def verdict_at(self, peak_bytes: float) -> Verdict:
         """Return the verdict on a peak: ``tight`` inside the uncertainty, or less cached blocks."""
-        if (
-            self.host_missing_bytes
-            or 0.0 < peak_bytes - self.hbm_bytes > self.ledger.released_bytes
-        ):
+        beyond_bytes = max(peak_bytes - self.hbm_bytes, 0.0)
+        # The ledger takes time to make, and is asked only beyond the device.
+        if self.host_missing_bytes or (beyond_bytes and beyond_bytes > self.ledger.released_bytes):
             return "does not fit"
         return "tight" if peak_bytes > self.hbm_bytes - self.uncertainty_bytes else "fits"
 
     @property
     def fits(self) -> bool:
-        """Within the device and the host's limit."""
+        """Within the device, once cached blocks are given back, and the host's limit."""
         return self.verdict != "does not fit"
 
     @property

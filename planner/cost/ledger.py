@@ -61,9 +61,9 @@ class StageLedger:
     allocated_bytes: float
     """Largest sum of tensors over the moments, without what the allocator or the device hold
     beside them."""
-    # Cached blocks at the peak, none split, which the allocator gives back before it fails:
-    # release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp.
     released_bytes: float
+    """Cached blocks at the peak, which the allocator gives back before it fails:
+    release_cached_blocks in c10/cuda/CUDACachingAllocator.cpp. Excludes blocks that were split."""
 
     @property
     def peak_bytes(self) -> float:

@@ -150,9 +150,7 @@ def read_frameworks(
     name = meant("--framework", name, known, problems)
     stack = None if name in known else stack_named(name)
     if stack:
-        facts = ", ".join(
-            f"{path.partition('.')[2]} {word_of(value)}" for path, value in stack.facts
-        )
+        facts = ", ".join(f"{path.partition('.')[2]} {word_of(it)}" for path, it in stack.facts)
         text = f"{name} is priced as {stack.framework} {stack.profile}" + (facts and f", {facts}")
         problems.note(NoteKind.given, text, "framework")
         name, profile = stack.framework, query.given.get("profile", stack.profile)

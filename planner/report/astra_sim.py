@@ -32,8 +32,8 @@ from planner.spec.strategy import Strategy
 from planner.units import GIB, format_seconds
 
 PREFIX = "trace"
-TRACES = f"{PREFIX}.*.et"
-MAX_RANKS = 1024
+TRACES = f"{PREFIX}.*.et"  # of an earlier plan too, perhaps of more ranks
+MAX_RANKS = 1024  # a trace is a file per rank
 # Topology, members, GB/s and ns, as ASTRA-sim counts them.
 Dimension = tuple[str, int, float, float]
 # NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE.
@@ -76,7 +76,7 @@ def _encoded(field: int, values: Values) -> bytes:
 
 
 def header() -> bytes:
-    """Return the bytes that a trace starts with."""
+    """Return the bytes that a trace starts with: of release 1.0.0 of Chakra's schema."""
     return _delimited(_field(1, "1.0.0") + _encoded(2, (("producer", f"planner {__version__}"),)))
 
 
@@ -129,7 +129,7 @@ def _dimensions(level: LevelSpec, members: int, latency_s: float, rate: float) -
 
 
 def network(cluster: ClusterSpec, num_ranks: int, place: str) -> list[Dimension]:
-    """Dimensions from the innermost level out at the least rate passed; raises where not full."""
+    """Dimensions outwards, beyond the domain at the least rate passed; InputError if not filled."""
     found: list[Dimension] = []
     below, rate = 1, float("inf")
     for number, level in enumerate(cluster.levels):

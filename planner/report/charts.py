@@ -201,12 +201,12 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
                 continue
             left = window.x(each.start_s)
             right = window.x(each.end_s)
-            whole = ((each.start_s, each.end_s, _colour(each)),)
+            whole = ((each.start_s, each.end_s, _colour(each)),)  # of passes narrower than 5 px
             for start, end, colour in pieces(each) if right - left > 5.0 else whole:
                 x, to = window.x(start), window.x(end)
                 if to > x:
                     boxes[colour].append(f"M{x:.2f} {top:.2f}H{to:.2f}V{bottom:.2f}H{x:.2f}Z")
-            if each.slot and right - left > 15.0 and height > 12.0:
+            if each.slot and right - left > 15.0 and height > 12.0:  # room for the number
                 middle = (left + right) / 2.0
                 number = str(each.slot[0].micro_batch)
                 numbers.append(_text(middle, bottom - height / 4.0, number, "number"))
@@ -249,7 +249,7 @@ def schedule_chart(found: Iteration, strategy: Strategy, hbm_bytes: float, fulle
     stages, curve = found.timeline.stages, found.curves[fullest]
     row = min(max(320.0 / len(stages), 5.0), 36.0)
     floor = row * len(stages) + 16.0 + PANEL
-    every = max(1, math.ceil(14.0 / row))
+    every = max(1, math.ceil(14.0 / row))  # labels of rows do not touch
     labels = {str(stage): (stage + 0.5) * row + 4.0 for stage in range(0, len(stages), every)}
     parts = [
         *(_text(LEFT - 6.0, y, stage, "end") for stage, y in labels.items()),

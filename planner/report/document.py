@@ -277,7 +277,7 @@ class Planned(Shown):
         return list(rows(self.answer))
 
     def to_frame(self) -> Any:  # noqa: ANN401 - of whichever library is there
-        """The rows as a DataFrame of pandas, else polars, columns of the screen first."""
+        """The rows as a DataFrame, screen's columns first; ImportError without pandas or polars."""
         library = next(filter(find_spec, ("pandas", "polars")), None)
         if library is None:
             raise ImportError("to_frame needs pandas or polars; to_rows needs neither")

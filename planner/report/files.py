@@ -120,7 +120,7 @@ def _move(moves: Iterable[tuple[Path, Path]]) -> None:
 def write_folder(
     folder: Path, files: "Sequence[OutputFile]", *, force: bool, replaces: str = ""
 ) -> None:
-    """Write all files or none, without those that ``replaces`` names; raises on any in the way."""
+    """Write all or none, in place of what matches ``replaces``; InputError with all in the way."""
     names = [file.name for file in files]
     found = folder.glob(replaces) if replaces and folder.is_dir() else ()
     gone = sorted({path.name for path in found if path.is_file()} - set(names))

@@ -202,7 +202,7 @@ def _uri(path: str) -> str:
 
 
 def render_junit(results: Sequence[FileResult]) -> str:
-    """A suite per file, a case per finding; findings that fail the check are failures."""
+    """A suite per file, a case per finding: failures fail a check, unreadable files are errors."""
     suites: list[tuple[str, list[Any]]] = [
         (result.path, [(one, _kind(result, one)) for one in result.findings] or [(None, "")])
         for result in results

@@ -111,7 +111,7 @@ def space_document(spaces: Sequence[SpaceCount], notes: Sequence[Note]) -> Space
 
 
 AS_ASKED = "as asked"
-SMALL = 0.005
+SMALL = 0.005  # ratios closer to 1 are told without a direction
 
 
 def _versus_line(side: Side, other: Side) -> str:

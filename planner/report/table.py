@@ -179,7 +179,7 @@ def show(console: Console, *parts: Part) -> None:
         if part == "":
             continue
         drawn = fitting_table(part, console.width) if isinstance(part, Table) else part
-        drawn = Text(drawn) if isinstance(drawn, str) else drawn
+        drawn = Text(drawn) if isinstance(drawn, str) else drawn  # brackets are no markup
         console.print(drawn, soft_wrap=isinstance(drawn, Text) and bool(drawn.no_wrap))
 
 

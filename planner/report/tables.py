@@ -162,7 +162,7 @@ def plans_table(
     names: Sequence[str] = (),
     fastest: Plan | None = None,
 ) -> Table[Plan]:
-    """Plans by number, with times beside the fastest, or by name, beside the first; the ladder."""
+    """Plans by number beside the fastest, or by name beside the first; below them the ladder."""
     every, first = [*plans, *ladder], plans[0]
     named = names or [str(number) for number in range(1, len(plans) + 1)]
     ranks = dict(zip(map(id, plans), named, strict=True))

@@ -54,20 +54,28 @@ class Candidates:
             [self.pricing.most_weight(policy) for policy in self.policies]
         )
         self.splits: dict[int, Split] = {}  # Best split known per row
-        self._parts = list[Bounded]()
         none: Array = np.zeros(0)
-        first: Index = np.zeros(0, dtype=int)
         self.weight = self.penalty = self.lower_s = self.upper_s = none
+        first: Index = np.zeros(0, dtype=int)
         self.policy = self.group = self.layout = first
-        self.is_refined = none > 0
+        self.is_refined = np.zeros(0, dtype=bool)
 
     def add(self, found: list[Bounded]) -> None:
         """Take more rows, after those there are."""
         if not found:
             return
-        self._parts = [Bounded.concatenate([*self._parts, *found])]
-        vars(self).update(vars(self._parts[0]))
-        self.strategy = self.model.strategy
+        if len(self.lower_s):
+            known = Bounded(
+                model=self.model,
+                policy=self.policy,
+                weight=self.weight,
+                penalty=self.penalty,
+                lower_s=self.lower_s,
+            )
+            found = [known, *found]
+        rows = Bounded.concatenate(found)
+        self.model, self.strategy, self.policy = rows.model, rows.model.strategy, rows.policy
+        self.weight, self.penalty, self.lower_s = rows.weight, rows.penalty, rows.lower_s
         added = len(self.lower_s) - len(self.upper_s)
         self.upper_s = np.concatenate([self.upper_s, np.full(added, np.inf)])
         self.is_refined = np.concatenate([self.is_refined, np.zeros(added, dtype=bool)])

@@ -49,7 +49,8 @@ class Shapes:
         below_s = np.where(limits_s[1:].min(axis=0) > 0, limits_s[0], -np.inf)
         if among is None:
             among = np.flatnonzero(self.lower_s < below_s[self.group])
-        among = among[self.lower_s[among] < below_s[self.group[among]]]
+        else:
+            among = among[self.lower_s[among] < below_s[self.group[among]]]
         limits = limits_s[:, self.group[among]]
         opened = self.opened_s[:, among]
         unopened = kept_below_s(limits, self.weight[among], self.penalty[among])

@@ -119,14 +119,12 @@ def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     possible = exploration.shapes_below(no_limit_s)
     possible = possible[exploration.shapes.group[possible].argsort(kind="stable")]
     of_shapes = exploration.shapes.group[possible]
-    groups = np.concatenate([of_shapes, candidates.group])
     num_opened = 0
-    for group in np.unique(groups).tolist():
+    for group in np.unique(np.concatenate([of_shapes, candidates.group])).tolist():
         first = int(np.searchsorted(of_shapes, group))
         # Of small groups, of which hardly anything fits, several whole ones are opened at once.
         if num_opened <= first < len(of_shapes):
-            beyond = of_shapes[: first + NUM_AHEAD + 1][-1]
-            num_opened = int(np.searchsorted(of_shapes, beyond))
+            num_opened = int(np.searchsorted(of_shapes, of_shapes[first:][: NUM_AHEAD + 1][-1]))
             exploration.open(possible[first:num_opened], no_limit_s)
         best = top_k(exploration, group, k - len(ranked))
         if not ranked:

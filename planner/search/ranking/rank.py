@@ -121,24 +121,22 @@ def _all_of(asked: Sequence[tuple[Index, Array]]) -> tuple[Index, Array]:
 
 def _solved(exploration: Exploration, field: Field) -> Best:
     """Solve rows by ascending bound, seconds on GPUs of the best, until no other can be among k."""
-    candidates = exploration.candidates
-    solving = exploration.solving
-    shapes = exploration.shapes
+    candidates, solving, shapes = exploration.candidates, exploration.solving, exploration.shapes
     # Least bound of a value among shapes that were not opened and rows that were not refined.
     unrefined = field.within[candidates.group] & ~candidates.is_refined
     of_shapes = field.bounds(shapes, np.flatnonzero(field.within[shapes.group]))
     of_rows = field.bounds(candidates, np.flatnonzero(unrefined))
     bound = float(np.concatenate([of_shapes, of_rows]).min(initial=np.inf))
     rows = np.flatnonzero(field.within[candidates.group] & candidates.is_refined)
-    rows = least_first(field.bounds(candidates, rows), rows, len(rows))
     value = field.bounds(candidates, rows)
+    order = np.argsort(value, kind="stable")
+    rows, value = rows[order], value[order]
     best: list[tuple[float, Ranked]] = []
-    k = field.k
     known = field.kth_value(candidates) * (1.0 + CLOSED)
     own_s: dict[int, float] = {}
     batch = FIRST_SOLVED
     for position, row in enumerate(rows.tolist()):
-        kth = min(known, best[k - 1][0]) if len(best) >= k else known
+        kth = min(known, best[field.k - 1][0]) if len(best) >= field.k else known
         if value[position] >= kth:
             break
         limits = field.limits_s(kth)
@@ -162,7 +160,7 @@ def _solved(exploration: Exploration, field: Field) -> Best:
             # By value, fewest GPUs, row; of one layout the best stays, of all the k best.
             best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
             layouts = [candidates.layout[one.row] for _, one in best]
-            best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][:k]
+            best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][: field.k]
     ranked = tuple(one for _, one in best)
     if ranked:
         bound /= float(field.weight[candidates.group[ranked[0].row]])
