@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.answers.base import Plan
 from planner.errors import InputError
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_targets import adapter_params
 from planner.layers.parameters import (
     Parts,
     count_active_parameters,

@@ -20,7 +20,7 @@ from planner.documents.tree import load_yaml
 from planner.errors import InputError, Problem
 from planner.frameworks.registry import ADAM, FRAMEWORKS, load_traits
 from planner.frameworks.settings import with_optimizer, with_recompute_modules, with_training
-from planner.layers.adapters import training_problem
+from planner.layers.adapter_targets import training_problem
 from planner.notes import Problems
 from planner.query.traits import profile_problem, settings_mapping, settings_of
 from planner.search.space.legality import violations

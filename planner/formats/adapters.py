@@ -14,7 +14,7 @@ from planner.documents.tree import parsed_object
 from planner.errors import InputError, Problem
 from planner.formats.decision import writes
 from planner.formats.format import OutputFile, SourceText
-from planner.layers.adapters import joined_ops
+from planner.layers.adapter_targets import joined_ops
 from planner.spec.training import (
     ALL_LINEAR,
     MAX_RANK,

@@ -16,7 +16,7 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapters import training_problem
+from planner.layers.adapter_targets import training_problem
 from planner.limits import MAX_MTP_LAYERS, MAX_SEQ_LEN
 from planner.query.from_file import ASSUME, Job
 from planner.query.traits import profile_problem

@@ -11,7 +11,7 @@ from planner.documents.file import is_file
 from planner.errors import InputError
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import runtime_settings
-from planner.layers.adapters import training_problem
+from planner.layers.adapter_targets import training_problem
 from planner.limits import MAX_BATCH
 from planner.notes import COMMAND_LINE, Note, NoteKind
 from planner.query.query import Query

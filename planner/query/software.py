@@ -23,7 +23,7 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapters import training_problem
+from planner.layers.adapter_targets import training_problem
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.layers.parameters import count_parameters

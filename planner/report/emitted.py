@@ -17,7 +17,7 @@ from planner.errors import ExpressError
 from planner.formats.format import Emitted, Format, OutputFile
 from planner.formats.registry import own_texts
 from planner.launchers import MOCK, SCRIPT, Launcher, allocation_of, user_variables
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_targets import adapter_params
 from planner.limits import printable
 from planner.query.query import Query
 from planner.query.resolve import cluster_for_file, model_for_file, place_of

@@ -22,7 +22,7 @@ from planner.formats.adapters import FILE
 from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params, training_problem
+from planner.layers.adapter_targets import adapter_params, training_problem
 from planner.layers.block import layer_groups
 from planner.layers.op import LayerShape
 from planner.spec.model import ModelSpec, MoeSpec

@@ -15,7 +15,7 @@ from planner.catalog.models import load_model_details
 from planner.cost.stage_parts import stage_parameters
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_targets import adapter_params
 from planner.layers.parameters import count_mtp_parameters
 from planner.spec.model import ModelSpec, MoeSpec
 from planner.spec.training import Target, Training, read_targets

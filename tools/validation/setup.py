@@ -15,7 +15,7 @@ from planner.frameworks.settings import (
     with_recompute_modules,
     with_training,
 )
-from planner.layers.adapters import adapter_params, training_problem
+from planner.layers.adapter_targets import adapter_params, training_problem
 from planner.query.traits import settings_mapping, settings_of
 from planner.spec.cluster import ClusterSpec
 from planner.spec.model import ModelSpec

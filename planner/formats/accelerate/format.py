@@ -1,8 +1,7 @@
 """The format ``accelerate``: its files are read, written anew, and edited.
 
-What Accelerate's file has no key for, the training script must do; a comment of the file says it:
-``# training script: micro_batch=2 num_micro_batches=4 ...``. Unknown keys, which a block of our own
-would be, stop ``accelerate launch``.
+What it has no key for, the training script must do; a comment says it, for unknown keys stop
+``accelerate launch``: ``# training script: micro_batch=2 num_micro_batches=4 ...``.
 """
 
 import re
@@ -13,9 +12,10 @@ from typing import Any
 from planner.cost.context import Context
 from planner.documents.edit import YamlEditor
 from planner.documents.schema import wrongs
-from planner.documents.tree import keys_at_top, parsed_yaml
+from planner.documents.tree import keys_at_top, load_own, parsed_yaml
 from planner.errors import ExpressError, InputError, did_you_mean
 from planner.formats.accelerate import keys
+from planner.formats.accelerate.keys import AccelerateView, of_another_model
 from planner.formats.accelerate.mapping import (
     FSDP1,
     OTHER,
@@ -32,7 +32,6 @@ from planner.formats.accelerate.rows import (
     others,
     section_for,
 )
-from planner.formats.accelerate.rules import rule
 from planner.formats.adapters import ADAPTER_LINES, LIGER_LINES, adapter_files
 from planner.formats.decision import (
     Table,
@@ -59,10 +58,13 @@ from planner.formats.format import (
     SourceText,
 )
 from planner.formats.settings import (
+    Refused,
+    Rules,
     Settings,
     as_flag,
     as_whole,
     finding_at,
+    one_of,
     path_of,
     repeated_keys,
     word,
@@ -74,6 +76,9 @@ from planner.spec.training import MODES
 FILE = "accelerate.yaml"
 SCRIPT = "training script"
 COMMENT = f"# {SCRIPT}: "
+PLUGIN = "accelerate/utils/dataclasses.py FullyShardedDataParallelPlugin"
+WRAPPED = f"{keys.FSDP}transformer_layer_cls_to_wrap"
+STATE_DICTS = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
 _CHECKPOINTING = "gradient_checkpointing"
 _ENVIRONMENT = "compute_environment"
 _STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
@@ -149,8 +154,8 @@ def read(source: SourceText) -> ParsedConfig:
         if str(text.value.get(key)).upper() == value:
             raise InputError.single(source.path, key, f"{value} {why}")
     settings: dict[str, Located] = {}
-    rule, says = "accelerate.duplicate_key", "given twice; the last one counts"
-    findings = [*repeated_keys(rule, source.path, text.duplicates, says)]
+    duplicated, says = "accelerate.duplicate_key", "given twice; the last one counts"
+    findings = [*repeated_keys(duplicated, source.path, text.duplicates, says)]
     for path, entry in text.entries.items():
         section, *names = map(str, path)
         if len(names) > 1 or (names and section not in keys.sections()):
@@ -164,7 +169,7 @@ def read(source: SourceText) -> ParsedConfig:
         place = Located(value=entry.value, key=spelled, line=entry.line)
         if names and full in settings:
             message = f"given twice, also as {settings[full].key}; the last one counts"
-            findings.append(finding_at(rule, source.path, place, message))
+            findings.append(finding_at(duplicated, source.path, place, message))
         settings[full] = place
     findings += _wrong(source.path, settings)
     for section in keys.sections():
@@ -332,6 +337,36 @@ def write_into(source: SourceText, context: Context, strategy: Strategy) -> str:
     comment = comment_of(context, strategy, section)
     return _COMMENT.sub(lambda _: comment, text, count=1)
 
+
+rule = Rules(AccelerateView)
+rule.add_table(load_own(__package__, "rules.yaml"))
+
+
+@rule("accelerate/commands/config/config_args.py", key=keys.TYPE)
+def distributed_type_known(file: AccelerateView) -> Refused:
+    """The type is one Accelerate has."""
+    given = file[keys.TYPE]
+    allowed = keys.schema()["$defs"]["distributed_types"]["enum"]
+    is_given = keys.TYPE in file.settings and not isinstance(given, bool)
+    return {f"given {given!r}; {one_of(allowed)}": is_given and given not in allowed}
+
+
+@rule(PLUGIN, key=f"{keys.FSDP}state_dict_type")
+def state_dict_type_known(file: AccelerateView) -> Refused:
+    """Checkpoints are whole or sharded; FSDP1 also knows local ones."""
+    given = file.word(f"{keys.FSDP}state_dict_type", STATE_DICTS[0]).upper()
+    allowed = STATE_DICTS if file.is_fsdp2 else (*STATE_DICTS, "LOCAL_STATE_DICT")
+    is_known = given in allowed or given.isdigit()
+    return {f"given {given}; {one_of(allowed)}": file.is_fsdp and not is_known}
+
+
+rule.unenforced(
+    f"{PLUGIN} set_auto_wrap_policy raises",
+    name="wrapped_class_is_the_models",
+    holds="FSDP wraps layers by the name of their class.",
+    key=WRAPPED,
+    when=lambda file: of_another_model(file, WRAPPED) if file.is_fsdp else {},
+)
 
 FORMAT = Format(
     name="accelerate",

@@ -93,7 +93,7 @@ class AccelerateView(ConfigView):
 def of_another_model(file: ConfigView, key: str) -> Refused:
     """What is wrong with the classes that a file wraps."""
     own = CLASSES.get(str(file.world.decisions.get("model.family")))
-    given = [*filter(None, map(str.strip, file.word(key).split(",")))]
+    given = file.word(key).replace(",", " ").split()
     are_known = given and {*given} <= {*CLASSES.values()}
     message = f"the model's layers are {own}; given {', '.join(given)}, of which it has none"
     return {message: are_known and own is not None and own not in given}

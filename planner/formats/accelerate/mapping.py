@@ -67,8 +67,13 @@ _FSDP1_STAGES = {
     "SHARD_GRAD_OP": 2,
     "NO_SHARD": 0,
     "HYBRID_SHARD": 3,
+    "HYBRID_SHARD_ZERO2": 2,
+    "1": 3,
+    "2": 2,
+    "3": 0,
+    "4": 3,
+    "5": 2,
 }
-_FSDP1_STAGES |= {"HYBRID_SHARD_ZERO2": 2, "1": 3, "2": 2, "3": 0, "4": 3, "5": 2}
 
 
 def _precision(settings: Settings) -> str | None:

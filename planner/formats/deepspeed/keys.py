@@ -13,7 +13,7 @@ from planner.formats.settings import (
     Whole,
     as_number,
 )
-from planner.layers.adapters import BARE_EXPERTS
+from planner.layers.adapter_targets import BARE_EXPERTS
 
 # What Trainer and Accelerate fill in.
 AUTO = "auto"

@@ -10,7 +10,7 @@ from planner.cost.estimate import Estimate, estimate
 from planner.cost.flops import model_flops_per_iteration
 from planner.cost.kernels import gemm_backward_s, gemm_s
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_targets import adapter_params
 from planner.layers.op import ONE, Gemm
 from planner.layers.parameters import count_parameters
 from planner.spec.strategy import Strategy

@@ -9,7 +9,7 @@ from contexts import changed_traits, shape_of
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params, adapters_of, training_problem
+from planner.layers.adapter_targets import adapter_params, adapters_of, training_problem
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import LayerShape, Op
 from planner.layers.parameters import count_parameters

@@ -7,7 +7,7 @@ from contexts import changed_traits, shape_of
 from planner.catalog.models import load_model
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import with_training
-from planner.layers.adapters import adapter_params
+from planner.layers.adapter_targets import adapter_params
 from planner.layers.block import embedding_op, head_op, layer_groups
 from planner.layers.op import Comm, LayerShape, Op
 from planner.spec.training import TARGETS, Target, Training
