@@ -6,12 +6,13 @@ from functools import partial
 from typing import TypeVar
 
 from planner.cost.context import Context
-from planner.errors import InputError, unknown
+from planner.errors import InputError, did_you_mean, unknown
 from planner.formats.format import Format
 from planner.formats.registry import format_for, format_names, load_format
 from planner.frameworks.registry import (
     CURRENT,
     FRAMEWORKS,
+    Stack,
     load_traits,
     optimizer_names,
     profile_names,
@@ -149,15 +150,17 @@ def read_frameworks(
     known = (*FRAMEWORKS, ANY_FRAMEWORK)
     name = meant("--framework", name, known, problems)
     stack = None if name in known else stack_named(name)
-    if stack:
+    hint = SEVERAL.get(name.lower()) or did_you_mean(name, known)
+    if name not in known and not stack and not hint:
+        # The nearest is FSDP2 around the model's own code.
+        stack, name = Stack(framework="accelerate", profile=CURRENT), f"{name}, which is not known,"
+    if stack and name not in known:
         facts = ", ".join(f"{path.partition('.')[2]} {word_of(it)}" for path, it in stack.facts)
         text = f"{name} is priced as {stack.framework} {stack.profile}" + (facts and f", {facts}")
         problems.note(NoteKind.given, text, "framework")
         name, profile = stack.framework, query.given.get("profile", stack.profile)
     elif name not in known:
-        problems.add(
-            "--framework", unknown("framework", name, known, SEVERAL.get(name.lower(), ""))
-        )
+        problems.add("--framework", unknown("framework", name, known, hint))
     named = [each for each in FRAMEWORKS if name in (each, ANY_FRAMEWORK)]
     lacking = {each: profile_problem(each, profile) for each in named}
     names = supporting(named, lacking, "--profile", profile, problems)
@@ -219,13 +222,13 @@ def read_training(query: Query, problems: Problems) -> Training:
     word, rank, targets = (query.get(name) for name in ("train", "lora_rank", "lora_targets"))
     mode = next((each for each in MODES if each == word), None)
     if mode is None:
-        instead = ""
-        if word.strip().lower() in ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl"):
-            instead = (
-                "Several models at once are not planned: plan the one that is trained as full, "
-                "lora or qlora, and leave room for a frozen reference with --margin PERCENT of "
-                "HBM: its weights take 2 bytes a parameter, over the GPUs that share them"
-            )
+        instead = (
+            "Several models at once are not planned: plan the one that is trained as full, lora or "
+            "qlora, and leave room for a frozen reference with --margin PERCENT of HBM: its "
+            "weights take 2 bytes a parameter, over the GPUs that share them"
+            if word.strip().lower() in ("dpo", "kto", "orpo", "simpo", "ppo", "grpo", "rlhf", "rl")
+            else ""
+        )
         problems.add("--train", unknown("way to train", word, MODES, instead))
         return FULL
     if mode == "full":

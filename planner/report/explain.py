@@ -141,7 +141,8 @@ def _layout(strategy: Strategy) -> str:
     sequence_parallel = ", sequence parallel" if strategy.sequence_parallel else ""
     return (
         f"{plural(strategy.num_gpus, 'GPU')}: {short_layout(strategy)}, "
-        f"{strategy.num_micro_batches} micro-batches{sequence_parallel}"
+        f"{strategy.num_micro_batches} micro-batch{'es' * (strategy.num_micro_batches > 1)}"
+        f"{sequence_parallel}"
     )
 
 
