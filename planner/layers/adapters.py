@@ -125,11 +125,11 @@ IMPLEMENTATIONS: Mapping[str, AdapterKernels] = {
 # launches, by the trait ``kernels.dequantisation``. kernel: read as stored, written in 16 bits, for
 # each product; kernels of scales, their offset and weights (dequantize_4bit of bitsandbytes).
 # operations: torch's own, forward only, for the product keeps the matrix: shifted into 32 bits 4.5,
-# narrowed 5, masked 2, less zeros gathered by group 4 + 1.5 + 4, times scales gathered so 4 + 4
-# (auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py, counted, recalled).
+# narrowed to 8 bits 5, masked 2, less a group's zeros 2, times its scales 3; 4 launches make zeros
+# (auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py, counted).
 DEQUANTISATIONS: Mapping[Dequantisation, tuple[float, float, float]] = {
     "kernel": (QUANTISED_BYTES + FROZEN_BYTES, QUANTISED_BYTES + FROZEN_BYTES, 3.0),
-    "operations": (29.0, 0.0, 8.0),
+    "operations": (16.5, 0.0, 9.0),
 }
 
 
