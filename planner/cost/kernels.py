@@ -69,17 +69,18 @@ PERMUTED_ON = 8.0e12 / 148.0
 # From this wave weight on, whole waves of tiles are modelled; below, smooth offsets.
 HARD_WAVES = 0.5
 ALIGNED_UNIT = 64
-# Rate by the largest power of two that divides n and k.
-#
-# Source: 8, 16 and 64 fitted on published training runs; 1 derived from 25 % of an iteration saved
-# by padding nanoGPT's vocabulary of 50257 to 50304 (recalled). Tables hold multiples of 128 only.
+# Rate by the largest power of two that divides n and k. Source: 8, 16 and 64 fitted on runs, as
+# tables hold multiples of 128; 1: padding nanoGPT's 50257 to 50304 saves 25 % of a step (recalled).
 ALIGNED_FRACTIONS: Array = np.interp(
     np.log2(np.maximum(np.arange(ALIGNED_UNIT + 1), 1)),
     np.log2([1, 8, 16, 64]),
     [0.5, 0.76, 0.92, 1],
 )
+# The same of data-center parts from Hopper on, whose matrix instructions ask for rows of 16 bytes:
+# kernels of Ampere run. Source: on an H100 a k of 588 takes 3.53 times as long as one of 592
+# (m87-labs/kestrel pull request 143).
+OLDER_KERNELS_FRACTION = 0.28
 # Rate of batched products with a side that is no multiple of 8 (heads of 108, 150); fitted.
-#
 # Without 16-byte rows the vector units compute, at best a quarter of the matrix rate (A100: 78 of
 # 312 TFLOP/s).
 UNALIGNED_BATCH_FRACTION = 0.17
@@ -181,20 +182,19 @@ def tiled_gemm_flops_s(
     return best
 
 
-def aligned_fraction(gemm: Gemm) -> Array:
+def aligned_fraction(gemm: Gemm, accelerator: AcceleratorSpec) -> Array:
     """Share of the rate that the divisibility of the weight's sides by powers of two leaves.
 
     The sides lie along rows in all three products of a linear layer; tokens never do. Batched
     products of activations suffer where any side is no multiple of 8: 16 bytes of a row.
-    Shape of the product's columns. Source: ALIGNED_FRACTIONS, UNALIGNED_BATCH_FRACTION.
+    Shape of the product's columns. Source: ALIGNED_FRACTIONS and the two fractions below it.
     """
-    k = np.rint(gemm.k).astype(np.int64)
+    m, n, k = (np.rint(side).astype(np.int64) for side in (gemm.m, gemm.n, gemm.k))
     if not gemm.has_weight:
-        m = np.rint(gemm.m).astype(np.int64)
-        n = np.rint(gemm.n).astype(np.int64)
         return np.where((m | n | k) % 8 == 0, 1.0, UNALIGNED_BATCH_FRACTION)
-    sides = np.rint(gemm.n).astype(np.int64) | k
-    return np.asarray(ALIGNED_FRACTIONS[np.minimum(sides & -sides, ALIGNED_UNIT)])
+    unit = np.minimum((n | k) & -(n | k), ALIGNED_UNIT)
+    is_older = (unit < 8) & (9.0 <= accelerator.compute_capability < 12.0)
+    return np.where(is_older, OLDER_KERNELS_FRACTION, ALIGNED_FRACTIONS[unit])
 
 
 def product_s(
@@ -285,7 +285,9 @@ def exposed_accumulation_s(
 )
 def gemm_s(gemm: Gemm, accelerator: AcceleratorSpec, precision: Precision) -> Array:
     """Forward seconds of a product: the input is cast, then multiplied."""
-    seconds = product_s(gemm, accelerator, precision, rate_fraction=aligned_fraction(gemm))
+    seconds = product_s(
+        gemm, accelerator, precision, rate_fraction=aligned_fraction(gemm, accelerator)
+    )
     # A norm casts to fp8 for free: two bytes are written either way. Source: Transformer Engine
     # transformer_engine/pytorch/csrc/extensions/normalization.cpp (delayed scaling is fully fused;
     # MXFP8 only with cuDNN's norms, NVFP4 and blocks are not).
@@ -313,7 +315,9 @@ def gemm_weight_gradient_s(
     """
     weight = replace(gemm, m=gemm.k, k=gemm.m)
     if not gemm.has_weight:
-        return product_s(weight, accelerator, precision, rate_fraction=aligned_fraction(weight))
+        return product_s(
+            weight, accelerator, precision, rate_fraction=aligned_fraction(weight, accelerator)
+        )
     written_bytes = element_bytes(precision)
     inside_bytes = written_bytes if weight_gradient_bytes is None else weight_gradient_bytes
     return product_s(
@@ -321,7 +325,7 @@ def gemm_weight_gradient_s(
         accelerator,
         precision,
         output_bytes=inside_bytes,
-        rate_fraction=aligned_fraction(gemm) * WEIGHT_GRADIENT_FRACTION,
+        rate_fraction=aligned_fraction(gemm, accelerator) * WEIGHT_GRADIENT_FRACTION,
         unhidden_s=exposed_accumulation_s(gemm, accelerator, inside_bytes - written_bytes),
     )
 
@@ -338,7 +342,7 @@ def gemm_backward_s(
     (grad_output_quantizer in transformer_engine/pytorch/module/layernorm_linear.py).
     """
     data = replace(gemm, n=gemm.k, k=gemm.n)
-    aligned = aligned_fraction(gemm if gemm.has_weight else data)
+    aligned = aligned_fraction(gemm if gemm.has_weight else data, accelerator)
     seconds = product_s(data, accelerator, precision, rate_fraction=aligned)
     if not gemm.is_frozen:
         seconds = seconds + gemm_weight_gradient_s(
