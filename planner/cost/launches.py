@@ -58,7 +58,7 @@ def grouped_calls(op: Op) -> Array:
 
     Experts on the rank times grouped products: general_grouped_gemm of Transformer Engine.
     """
-    return ZERO + sum(np.asarray(gemm.count, dtype=float) for gemm in op.gemms if op.is_expert)
+    return ZERO + sum(gemm.count for gemm in op.gemms if op.is_expert)
 
 
 def launches(
@@ -79,7 +79,7 @@ def launches(
         np.where((getattr(strategy, comm.axis) > 1) & (comm.num_bytes > 0), 1.0, 0.0)
         for comm in op.comms[backward]
     )
-    return own + (op.attention is not None) + np.where(moved > 0, moves, 0.0) + collectives
+    return own + (op.attention is not None) + moves * (moved > 0) + collectives
 
 
 # Seconds of a layer's forward, its backward and a repeated forward.
@@ -117,7 +117,7 @@ def launch_floors_s(
         spared = [launches(op, kernels, strategy) for op in group.ops if op.is_spared]
         repeated = forward - sum(spared) * kernels.launch_s
         return forward * launched, backward * launched, repeated * launched
-    calls_s = sum((grouped_calls(op) for op in group.ops), ZERO) * (
+    calls_s = sum(grouped_calls(op) for op in group.ops) * (
         kernels.grouped_launch_s * (launched > 0)
     )
     more, more_back = router_launches_s(kernels)
@@ -221,7 +221,7 @@ def module_hooks_s(group: "LayerGroup", kernels: KernelTraits, strategy: Strateg
         if gemm.has_weight
     )
     norms = sum("norm" in op.name for op in group.ops)
-    return (weights + norms) * np.where(strategy.zero_stage >= 3, kernels.gathered_module_s, 0.0)
+    return (weights + norms) * kernels.gathered_module_s * (strategy.zero_stage >= 3)
 
 
 @item(

@@ -131,15 +131,14 @@ def exchange_op(
     return with backward's combine. Source: DeepEP, branch hybrid-ep, csrc/hybrid_ep,
     allgather_routing_map and the dispatch kernel's expert_output_prob.
     """
-    pairs = shape.num_tokens / shape.sp * moe.mean_experts
-    num_bytes = pairs * model.expert_hidden_size * shape.element_bytes
+    elements = shape.num_tokens / shape.sp * moe.mean_experts * model.expert_hidden_size
+    kept = (shape.ep > 1) * kept_token_fraction(shape, traits)
     exchange = Comm(
         collective="all_to_all",
         axis="ep",
-        num_bytes=num_bytes * (shape.ep > 1) * kept_token_fraction(shape, traits),
+        num_bytes=elements * shape.element_bytes * kept,
         copies_per_token=1.0 if traits.dispatcher == "alltoall" else moe.mean_experts,
     )
-    elements = num_bytes / shape.element_bytes
     forward_bytes, backward_bytes = sorting_traffic(shape, traits)
     before, after = expert_split_comms(model, moe, shape, traits)
     forward, backward = before if name == "dispatch" else after

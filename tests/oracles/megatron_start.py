@@ -80,13 +80,15 @@ def set_machine(case: Case) -> None:
 
 
 def pretend_transformer_engine() -> None:
-    """Its version is asked for in three modules, its fused rotary kernel by one."""
+    """Its version is asked for in three modules, its fused kernels are by the configuration."""
     from megatron.core.models.common.embeddings import rope_utils
+    from megatron.core.transformer.moe import moe_utils
 
     for name in MODULES:
         __import__(name)
         sys.modules[name].is_te_min_version = lambda *_, **__: True
     rope_utils.fused_apply_rotary_pos_emb = object()
+    vars(moe_utils).update({name: object() for name in vars(moe_utils) if "fused_" in name})
 
 
 @contextmanager

@@ -63,7 +63,7 @@ WEIGHT_SHARDS = "--tensor-parallel-num-weight-shards"
 EXPERT_SHARDS = "--expert-tensor-parallel-num-weight-shards"
 # Of tokens to experts; all but flex are priced as the plain all-to-all.
 DISPATCHER, BACKEND = "--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend"
-FUSED = "--moe-permute-fusion-into-hybridep"
+SORTING, FUSED = "--moe-permute-fusion", "--moe-permute-fusion-into-hybridep"
 GRAPHS = "--cuda-graph-impl"
 # The form of checkpoints that Megatron-FSDP has.
 DTENSOR = "fsdp_dtensor"
@@ -291,12 +291,11 @@ def traits_of(settings: Settings) -> Iterator[Setting]:
 
 
 def _of_mixtures(settings: Settings) -> Iterable[Setting]:
-    """What sends tokens to experts, and what CUDA graphs hold of a mixture's launches."""
-    dispatcher = None
-    if DISPATCHER in settings:
-        hybrid = "hybridep-fused" if flag(settings, FUSED) else "hybridep"
-        flex = hybrid if word(settings, BACKEND) == "hybridep" else "deepep"
-        dispatcher = flex if word(settings, DISPATCHER) == "flex" else "alltoall"
+    """What sends tokens to experts and sorts them, and what CUDA graphs hold of their launches."""
+    by = "" if flag(settings, SORTING) else "-unfused"
+    hybrid = "hybridep-fused" if flag(settings, FUSED) else "hybridep"
+    flex = hybrid if word(settings, BACKEND) == "hybridep" else "deepep" + by
+    dispatcher = flex if word(settings, DISPATCHER) == "flex" else "alltoall" + by
     kind = word(settings, GRAPHS)
     graphs = [
         kind,
@@ -305,7 +304,7 @@ def _of_mixtures(settings: Settings) -> Iterable[Setting]:
     ]
     return runtime_settings(
         graphs=graphs if kind != "none" else (),
-        dispatcher=dispatcher,
+        dispatcher=dispatcher if by or DISPATCHER in settings else None,
     )
 
 
@@ -324,8 +323,8 @@ def _state_types(settings: Settings) -> Iterator[Setting]:
     has_remainders = flag(settings, "--bf16") and not scaled
     if has_remainders or word(settings, "--main-params-dtype") == "fp16":
         yield "states.master_weight_bytes", 2.0
-    num_bytes = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
-    share = sum(num_bytes[each] for each in moments) / 8.0
+    num_bytes = {"fp32": 4.0, "fp8": 1.0}
+    share = sum(num_bytes.get(each, 2.0) for each in moments) / 8.0
     if share < 1.0:
         yield "states.optimizer_state_fraction", share
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -9,35 +10,24 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.formats.format import SourceText
+from planner.formats.megatron.states import FUSED, PADS, SORTING
 from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import capacity_settings, runtime_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
 
-
-def runtime(dispatcher: str = "", graphs: tuple[str, ...] = ()) -> tuple[Setting, ...]:
-    """Facts of a run that exchanges tokens and launches kernels so."""
-    return runtime_settings(graphs=graphs, dispatcher=dispatcher)
-
-
+runtime = partial(runtime_settings, graphs=(), dispatcher=None)
 FLEX, BACKEND = "--moe-token-dispatcher-type flex", "--moe-flex-dispatcher-backend"
-# Lines of options, and the facts of software that they state.
 STATED: list[tuple[list[str], tuple[Setting, ...]]] = [
-    (
-        ["--moe-expert-capacity-factor 1.25", "--moe-pad-expert-input-to-capacity"],
-        capacity_settings(1.25, pads=True),
-    ),
+    (["--moe-expert-capacity-factor 1.25", PADS], capacity_settings(1.25, pads=True)),
     (["--moe-expert-capacity-factor 1"], capacity_settings(1.0, pads=False)),
     (["--tensor-parallel-num-weight-shards 4"], (("states.weight_shards", 4.0),)),
     (["--expert-tensor-parallel-num-weight-shards 2"], (("states.expert_weight_shards", 2.0),)),
-    (["--moe-token-dispatcher-type alltoall"], runtime("alltoall")),
-    ([FLEX, f"{BACKEND} deepep"], runtime("deepep")),
-    ([FLEX, f"{BACKEND} hybridep"], runtime("hybridep")),
-    (
-        [FLEX, f"{BACKEND} hybridep", "--moe-permute-fusion-into-hybridep"],
-        runtime("hybridep-fused"),
-    ),
+    (["--moe-token-dispatcher-type alltoall"], runtime(dispatcher="alltoall")),
+    ([FLEX, f"{BACKEND} deepep"], runtime(dispatcher="deepep")),
+    ([FLEX, f"{BACKEND} hybridep"], runtime(dispatcher="hybridep")),
+    ([FLEX, f"{BACKEND} hybridep", FUSED], runtime(dispatcher="hybridep-fused")),
 ]
 
 
@@ -47,7 +37,12 @@ def spelled(name: str, line: str) -> str:
     return line if name == "megatron" else f"model.{option[2:].replace('-', '_')}={value or 'true'}"
 
 
-FIRST = {"megatron": "--num-experts 8", "bridge": "model.tensor_model_parallel_size=1"}
+FIRST = {"megatron": f"--num-experts 8\n{SORTING}", "bridge": "model.num_moe_experts=8"}
+
+
+def test_torch_sorts_tokens_where_nothing_else_is_asked_to() -> None:
+    source = SourceText(path="file", text="--num-experts 8")
+    assert load_format("megatron").read(source).traits == runtime(dispatcher="alltoall-unfused")
 
 
 @pytest.mark.parametrize("name", FIRST)
