@@ -1,7 +1,7 @@
 """Kernel times: hand-worked shapes, and never faster than the roofline."""
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -193,10 +193,9 @@ def test_casts_move_what_the_recipe_says() -> None:
 def test_sides_of_a_weight_that_few_powers_of_two_divide_are_slow() -> None:
     sides = ((4096, 4096, 1.0), (4096, 80, 0.92), (5304, 4096, 0.76), (50257, 768, 0.5))
     for n, k, fraction in (*sides, (32, 64, 0.96)):
-        hopper_fraction = fraction if n % 8 == 0 else 0.28
-        for part, expected in (("a100-sxm-80", fraction), ("h100-sxm", hopper_fraction)):
-            for work in (gemm(1000, n, k), gemm(1000, k, n)):
-                assert aligned_fraction(work, device(part)) == pytest.approx(expected)
+        parts = {"a100-sxm-80": fraction, "h100-sxm": fraction if n % 8 == 0 else 0.28}
+        for work, part in product((gemm(1000, n, k), gemm(1000, k, n)), parts):
+            assert aligned_fraction(work, device(part)) == pytest.approx(parts[part])
 
 
 def test_batched_products_are_slow_where_any_side_is_no_multiple_of_8() -> None:
