@@ -3,17 +3,18 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.layout import short_layout
 from planner.answers.parameters import Parameter, parameters
 from planner.answers.row import Row
 from planner.answers.rows import InputsRow, LayoutRow, PlanRow, layout_row
-from planner.answers.whatif import bisect_ratio, first_plan, price_layout
-from planner.cost.context import Context
+from planner.answers.whatif import bisect, first_plan, price_layout
 from planner.query.resolve import Case
 from planner.search.search import Progress, no_progress
-from planner.spec.strategy import Strategy
 
 FACTORS = (0.5, 0.9, 1.1, 2.0)  # of a figure's value, at which is planned again
 CROSSING_RATIO = 1.01  # a crossing lies between values that differ by less
@@ -23,8 +24,8 @@ WORTH_FRACTION = 0.002  # of time; figures that move less have no effect
 def layout_of(plan: Plan) -> tuple[object, ...]:
     """Return what distinguishes layouts: framework, degrees, ZeRO stage, what is offloaded."""
     strategy = plan.strategy
-    degrees = tuple(strategy.degrees.items())
-    return plan.framework, strategy.num_gpus, degrees, strategy.zero_stage, strategy.offload
+    states = (strategy.zero_stage, strategy.offload)
+    return plan.framework, strategy.num_gpus, strategy.degrees, states
 
 
 class Point(Row):
@@ -128,7 +129,7 @@ class _Asker:
         self.progress(f"planning with {figure.title} x{factor:.2g}", share)
         self.num_done += 1
         scaled = self.case.with_each(lambda context: figure.scaled(context, factor))
-        kept = _kept(figure.scaled(self.plan.context, factor), self.plan.strategy)
+        kept = self.kept(figure, factor)
         # Work grows with batch, length and layers.
         change = 1.0 if figure.is_hardware else factor
         if kept:
@@ -143,6 +144,11 @@ class _Asker:
         )
         self.is_proved &= found is None or found.is_optimal
         return found, kept
+
+    def kept(self, figure: Parameter, factor: float) -> Plan | None:
+        """The layout followed, there; None where it is illegal or does not fit."""
+        found = price_layout(figure.scaled(self.plan.context, factor), self.plan.strategy)
+        return found if isinstance(found, Plan) and found.estimate.memory.fits else None
 
 
 def sensitivity(
@@ -193,52 +199,41 @@ def _response(figure: Parameter, asker: _Asker) -> ParameterSweep:
     # Counts may have one value for two factors.
     factors = sorted({*map(figure.factor, FACTORS)} - {1.0})
     found = {factor: asker.at(figure, factor) for factor in factors}
-    winners = {factor: best for factor, (best, _) in found.items()}
-
-    def point(factor: float, best: Plan | None, kept: Plan | None) -> Point:
-        change = _per_token(best) / _per_token(asker.best) - 1.0 if best else None
-        return Point(
+    points = [
+        Point(
             factor=factor,
             value=factor * figure.value,
-            time_per_token_change=change,
+            time_per_token_change=_per_token(best) / _per_token(asker.best) - 1 if best else None,
             best_iter_time_s=best.estimate.iter_time_s if best else None,
             plan_iter_time_s=kept.estimate.iter_time_s if kept else None,
             same_layout=_same(best, asker.best),
             strategy=layout_row(best.strategy) if best else None,
         )
-
+        for factor, (best, kept) in found.items()
+    ]
+    winners = {factor: best for factor, (best, _) in found.items()}
     # At both ends of what machines differ by.
-    plan = asker.plan
-    ends = (_kept(figure.scaled(plan.context, end), plan.strategy) for end in figure.ends or ())
+    ends = (asker.kept(figure, end) for end in figure.ends or ())
     times = sorted(moved.estimate.iter_time_s for moved in ends if moved)
     return ParameterSweep(
         figure=figure,
-        points=tuple(point(factor, *plans) for factor, plans in found.items()),
+        points=tuple(points),
         crossings=tuple(_crossings(figure, winners, asker)),
         span=times[-1] / times[0] - 1.0 if len(times) == 2 else 0.0,
     )
-
-
-def _kept(context: Context, strategy: Strategy) -> Plan | None:
-    """A layout in another context; None where it is illegal or does not fit."""
-    found = price_layout(context, strategy)
-    if not isinstance(found, Plan) or found.estimate.memory.verdict == "does not fit":
-        return None
-    return found
 
 
 def _crossings(
     figure: Parameter, winners: Mapping[float, Plan | None], asker: _Asker
 ) -> Iterator[Crossover]:
     """Yield on either side the first crossing, going outwards, where another layout wins."""
-    outwards = sorted(winners, key=lambda factor: abs(math.log(factor)))
-    for is_less in (True, False):
-        inside = 1.0
-        for factor in (each for each in outwards if (each < 1.0) == is_less):
-            if not _same(winners[factor], asker.best):
-                yield _crossing(figure, inside, factor, winners[factor], asker)
+    less = [factor for factor in winners if factor < 1.0]
+    more = [factor for factor in winners if factor > 1.0]
+    for outwards in (less[::-1], more):
+        for inside, outside in pairwise([1.0, *outwards]):
+            if not _same(winners[outside], asker.best):
+                yield _crossing(figure, inside, outside, winners[outside], asker)
                 break
-            inside = factor
 
 
 def _same(plan: Plan | None, best: Plan) -> bool:
@@ -250,19 +245,22 @@ def _crossing(
 ) -> Crossover:
     """The crossing between a value where the best layout wins and one where it does not.
 
-    By halves; of counts until no whole one is left in between.
+    By halves of the values between: CROSSING_RATIO apart at most, or all whole ones of a count.
     """
-    winners = {outside: found}
+    halvings = math.ceil(math.log2(abs(math.log(outside / inside)) / math.log(CROSSING_RATIO)))
+    between = np.geomspace(inside, outside, 2**halvings + 1).tolist()
+    factors = list(dict.fromkeys(map(figure.factor, between)))
+    winners = {len(factors) - 1: found}
 
-    def holds(factor: float) -> bool:
-        winners[factor], _ = asker.at(figure, factor)
-        return _same(winners[factor], asker.best)
+    def differs(place: int) -> bool:
+        winners[place], _ = asker.at(figure, factors[place])
+        return not _same(winners[place], asker.best)
 
-    far = bisect_ratio(inside, outside, holds, ratio=CROSSING_RATIO, rounded=figure.factor)
+    _, far = bisect(0, len(factors) - 1, differs)
     winner = winners[far]
     return Crossover(
-        factor=far,
-        value=far * figure.value,
+        factor=factors[far],
+        value=factors[far] * figure.value,
         strategy=layout_row(winner.strategy) if winner else None,
         layout=short_layout(winner.strategy) if winner else "",
     )

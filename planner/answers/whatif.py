@@ -1,6 +1,5 @@
 """Searches for the best plan of a changed question."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -201,24 +200,3 @@ def bisect(low: int, high: int, holds: Callable[[int], bool]) -> tuple[int, int]
     except SearchTimeoutError:
         pass
     return low, high
-
-
-def bisect_ratio(
-    near: float,
-    far: float,
-    holds: Callable[[float], bool],
-    *,
-    ratio: float,
-    rounded: Callable[[float], float],
-) -> float:
-    """Bisect, on a logarithmic scale, a test that holds at ``near`` and fails at ``far``.
-
-    Returns a value at which it fails, while at a possible value within ``ratio`` of it, or at its
-    neighbour, it holds. ``rounded``: the nearest possible value.
-    """
-    while max(far / near, near / far) > ratio:
-        middle = rounded(math.sqrt(far * near))
-        if not min(near, far) < middle < max(near, far):
-            break
-        near, far = (middle, far) if holds(middle) else (near, middle)
-    return far

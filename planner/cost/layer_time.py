@@ -1,7 +1,7 @@
 """Seconds of one layer's ops per pass: kernels, collectives and what of them shows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -91,6 +91,22 @@ class PricingInputs:
     cluster: ClusterSpec
     traits: FrameworkTraits
     strategy: StrategyColumns
+    _known: dict[tuple[object, ...], Array] = field(default_factory=dict)
+
+    def comm_s(self, comm: Comm) -> Array:
+        """Seconds of a collective; many ops have equal ones, which are priced once."""
+        sizes = (comm.num_bytes.tobytes(), comm.domain_bytes.tobytes())
+        key = (comm.collective, comm.axis, comm.copies_per_token, *sizes)
+        if key not in self._known:
+            group = group_of(comm.axis, self.strategy, self.cluster)
+            num_bytes = comm.num_bytes + comm.domain_bytes * (group.local / group.size)
+            seconds = collective_s(
+                comm.collective, num_bytes, group, self.cluster, comm.copies_per_token
+            )
+            if comm.axis == "ep" and comm.collective == "all_to_all":
+                seconds = seconds + exchange_start_s(comm.num_bytes, group)
+            self._known[key] = seconds
+        return self._known[key]
 
 
 @item(
@@ -138,23 +154,19 @@ def _comm_items(
     one of two products neither makes nor needs run beside it where the framework starts them
     first (``overlaps_input_gradients``), all-reduces too: ``other_time``, of that product.
     """
-    cluster, overlap = inputs.cluster, inputs.traits.overlap
-    interference = interference_fraction(overlap.communication_multiprocessors, cluster.accelerator)
-    hidden = [comm.is_independent and overlap.overlaps_input_gradients for comm in comms]
+    overlap = inputs.traits.overlap
+    interference = interference_fraction(
+        overlap.communication_multiprocessors, inputs.cluster.accelerator
+    )
     beside = [
         comm.axis == "tp" and comm.collective != "all_reduce" and not comm.is_waited_for
         for comm in comms
     ]
     items: TimeItems = {}
-    for comm, runs_beside, runs_early in zip(comms, beside, hidden, strict=True):
-        group = group_of(comm.axis, inputs.strategy, cluster)
-        num_bytes = comm.num_bytes + comm.domain_bytes * (group.local / group.size)
-        exposed = seconds = collective_s(
-            comm.collective, num_bytes, group, cluster, comm.copies_per_token
-        )
-        if comm.axis == "ep" and comm.collective == "all_to_all":
-            exposed = seconds = seconds + exchange_start_s(comm.num_bytes, group)
-        if runs_early and not comm.is_waited_for:
+    for comm, runs_beside in zip(comms, beside, strict=True):
+        exposed = seconds = inputs.comm_s(comm)
+        is_early = comm.is_independent and overlap.overlaps_input_gradients
+        if is_early and not comm.is_waited_for:
             exposed = exposed_beside_s(other_time, seconds, interference)
         elif runs_beside:
             exposed = exposed_tensor_parallel_s(

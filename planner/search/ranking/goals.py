@@ -106,8 +106,11 @@ def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
     steps = [found for found in least_values(exploration, *fields) if found.ranked]
     if len(steps) == most_halvings:
         steps.append(_on_fewest_gpus(exploration, 1))
-    counts = [int(candidates.group[step.ranked[0].row]) for step in steps if step.ranked]
-    return [step for i, step in enumerate(steps) if step.ranked and counts[i] not in counts[:i]]
+    found = dict[int, Best]()
+    for step in steps:
+        if step.ranked:
+            found.setdefault(int(candidates.group[step.ranked[0].row]), step)
+    return list(found.values())
 
 
 def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:

@@ -83,7 +83,8 @@ def least_values(exploration: Exploration, *fields: Field) -> list[Best]:
     """
     candidates = exploration.candidates
     all_shapes = exploration.shapes
-    num_shapes = FIRST_SHAPES
+    # Below a guess there are few, which are opened at once.
+    num_shapes = FIRST_SHAPES if np.isinf(fields[0].limit_s) else 8 * FIRST_SHAPES
     num_rows = FIRST_ROWS
     left: list[Index | None] = [None] * len(fields)
     while not exploration.is_late:
@@ -131,19 +132,21 @@ def _solved(exploration: Exploration, field: Field) -> Best:
     value = field.bounds(candidates, rows)
     order = np.argsort(value, kind="stable")
     rows, value = rows[order], value[order]
-    best: list[tuple[float, Ranked]] = []
+    best: list[tuple[float, int, int, Split]] = []
+    own: dict[int, tuple[float, int, int, Split]] = {}  # the best of a layout
     known = field.kth_value(candidates) * (1.0 + CLOSED)
-    own_s: dict[int, float] = {}
     batch = FIRST_SOLVED
     for position, row in enumerate(rows.tolist()):
         kth = min(known, best[field.k - 1][0]) if len(best) >= field.k else known
         if value[position] >= kth:
             break
         limits = field.limits_s(kth)
-        weight = float(field.weight[candidates.group[row]])
+        group = int(candidates.group[row])
+        weight = float(field.weight[group])
         layout = int(candidates.layout[row])
         limit_s = float(candidates.below_s(np.array([row]), limits)[0])
-        limit_s = min(limit_s, own_s.get(layout, np.inf))
+        if layout in own:
+            limit_s = min(limit_s, own[layout][-1].iteration_s)
         if candidates.lower_s[row] >= limit_s:
             continue
         if not solving.is_prepared(row, limit_s) and not exploration.is_late:
@@ -155,13 +158,10 @@ def _solved(exploration: Exploration, field: Field) -> Best:
         if split is None or not split.is_optimal:
             bound = min(bound, weight * float(candidates.lower_s[row]))
         if split is not None and split.iteration_s < limit_s:
-            own_s[layout] = split.iteration_s
-            best.append((weight * split.iteration_s, Ranked(row=row, split=split)))
-            # By value, fewest GPUs, row; of one layout the best stays, of all the k best.
-            best.sort(key=lambda one: (one[0], candidates.group[one[1].row], one[1].row))
-            layouts = [candidates.layout[one.row] for _, one in best]
-            best = [one for i, one in enumerate(best) if layouts[i] not in layouts[:i]][: field.k]
-    ranked = tuple(one for _, one in best)
+            own[layout] = (weight * split.iteration_s, group, row, split)
+            # By value, fewest GPUs, row.
+            best = sorted(own.values())[: field.k]
+    ranked = tuple(Ranked(row=row, split=split) for *_, row, split in best)
     if ranked:
         bound /= float(field.weight[candidates.group[ranked[0].row]])
     return Best(ranked=ranked, bound_s=bound)
