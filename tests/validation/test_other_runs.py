@@ -55,6 +55,7 @@ NEAR: dict[str, tuple[tuple[str, ...], Belongs, int, float, float]] = {
     "InternEvo": (("internevo",), every, 46, 7.5, 7.5),
     "InternEvo inside": (("internevo",), lambda one: one.id.endswith(INSIDE), 24, 5.5, 5.5),
     "ordinary": (("ordinary",), every, 104, 13.6, 9.2),
+    "later": (("later",), every, 58, 13.2, 7.2),
     "hybrid": (("hybrid",), every, 33, 7.9, 4.3),
     "small models": (("single_node",), every, 540, 8.0, 2.0),
 }
@@ -85,7 +86,7 @@ def test_times_are_as_near_as_said(name: str) -> None:
     assert abs(100.0 * (found.bias or 1.0)) <= bias
 
 
-@pytest.mark.parametrize("name", ["ordinary", "hybrid"])
+@pytest.mark.parametrize("name", ["ordinary", "later", "hybrid"])
 def test_runs_are_priced_whatever_they_call_their_software(name: str) -> None:
     found = rows((name,))
     priced = [row for row in found if row.predicted is not None]

@@ -22,6 +22,9 @@ class Figures:
     """What is predicted or was measured of one run; None where unknown."""
 
     iter_time_s: float | None = None
+    iter_time_s_lower: float | None = None
+    iter_time_s_upper: float | None = None
+    """Ends of the stated range, of predictions only."""
     allocated_gib: float | None = None
     reserved_gib: float | None = None
     nvidia_smi_gib: float | None = None
@@ -52,6 +55,16 @@ class Comparison:
         """Predicted over measured iteration time, minus one."""
         predicted = self.predicted.iter_time_s if self.predicted else None
         return _relative(predicted, self.measured.iter_time_s)
+
+    @property
+    def is_in_range(self) -> bool | None:
+        """Whether the measured time lies in the range that the prediction states."""
+        predicted, measured_s = self.predicted, self.measured.iter_time_s
+        lower_s = predicted.iter_time_s_lower if predicted else None
+        upper_s = predicted.iter_time_s_upper if predicted else None
+        if measured_s is None or lower_s is None or upper_s is None:
+            return None
+        return lower_s <= measured_s <= upper_s
 
     @property
     def unexplained_ratio(self) -> float | None:
@@ -128,6 +141,8 @@ def predicted_figures(
     stages = read_stages(record, len(memory.stage_peak_bytes))
     return Figures(
         iter_time_s=result.iter_time_s,
+        iter_time_s_lower=result.iter_time_s_lower,
+        iter_time_s_upper=result.iter_time_s_upper,
         allocated_gib=max(ledger.allocated_bytes for ledger in ledgers) / GIB,
         reserved_gib=max(ledger.reserved_bytes for ledger in ledgers) / GIB,
         nvidia_smi_gib=max(memory.stage_peak_bytes[i] for i in stages) / GIB,

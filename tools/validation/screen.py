@@ -66,6 +66,8 @@ def _sentences(found: Summary, total: int, unread: int) -> str:
             f"fit; of {found.ran} that ran, {found.ran_predicted_to_fit} predicted to fit."
         ),
     ]
+    if found.timed:
+        lines.append(f"Times inside the stated range: {found.timed_in_range} of {found.timed}.")
     if found.mean_tau is not None:
         lines.append(
             f"Order of layouts in {len(found.ranking)} groups: mean Kendall's tau "

@@ -121,6 +121,9 @@ class Summary:
     time_moe: Errors
     time_from_flops: Errors
     """Times derived from TFLOPs or MFU: shown, not in the headline."""
+    timed: int
+    timed_in_range: int
+    """Headline runs whose time lies in the range that their prediction states."""
     memory: dict[str, Errors]
     out_of_memory: int
     out_of_memory_right: int
@@ -234,12 +237,15 @@ def summary(comparisons: Sequence[Comparison]) -> Summary:
     scored = [row for row in comparisons if row.record.is_scored and row.predicted is not None]
     burst = [row for row in scored if row.measured.fits is False]
     ran = [row for row in scored if row.measured.fits]
+    ranged = [row.is_in_range for row in headline if row.is_in_range is not None]
     indirect = [row for row in scored if not row.record.has_direct_time]
     return Summary(
         time=summarize(time_errors(headline)),
         time_dense=summarize(time_errors(r for r in headline if r.record.model.moe is None)),
         time_moe=summarize(time_errors(r for r in headline if r.record.model.moe is not None)),
         time_from_flops=summarize(time_errors(indirect)),
+        timed=len(ranged),
+        timed_in_range=sum(ranged),
         memory=_memory(scored),
         out_of_memory=len(burst),
         out_of_memory_right=sum(_fits(row) is False for row in burst),
@@ -281,6 +287,7 @@ def _run_json(row: Comparison) -> dict[str, Any]:
         "predicted": asdict(row.predicted or Figures()),
         "measured": asdict(row.measured),
         "error": {"time": row.time_error, "memory": row.first_memory_error},
+        "in_range": row.is_in_range,
         "skipped": row.skipped,
     }
 
@@ -305,6 +312,7 @@ def to_json(comparisons: Sequence[Comparison], unread: Sequence[Unread] = ()) ->
             "time": asdict(found.time),
             "time_dense": asdict(found.time_dense),
             "time_moe": asdict(found.time_moe),
+            "time_range": {"n": found.timed, "inside": found.timed_in_range},
             "memory": memory,
             "ranking": {
                 "groups": len(found.ranking),

@@ -31,7 +31,7 @@ def test_json_has_every_run_and_every_line_that_is_none(
     found = json.loads(capsys.readouterr().out)
     assert list(found)[:3] == ["schema", "schema_version", "planner_version"]
     assert [len(found[name]) for name in ("runs", "unread")] == [2, 1]
-    assert found["summary"]["time"]["n"] == 2
+    assert found["summary"]["time"]["n"] == found["summary"]["time_range"]["n"] == 2
 
 
 def test_cross_validation_scores_halves(
