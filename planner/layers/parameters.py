@@ -403,6 +403,7 @@ def count_mtp_parameters(model: ModelSpec) -> int:
     return _sum(block, model.moe.num_experts if model.moe else 0) + _sum(mtp_params(model))
 
 
+@cache
 def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
     layers = sum(
         number * _sum(layer_params(model, kind), num_routed_experts)
@@ -412,7 +413,6 @@ def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
     return layers + _sum(ends) + model.extra_params
 
 
-@cache
 def count_parameters(model: ModelSpec) -> int:
     """All parameters: layers, embeddings, final norm, head and named extras."""
     return _count_with_experts(model, model.moe.num_experts if model.moe else 0)
