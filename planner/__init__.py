@@ -23,4 +23,5 @@ def __getattr__(name: str) -> object:
         from planner import api
 
         return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    known = f"from Python there are {', '.join(__all__)}, and of what they answer to_json, to_frame"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {known}")

@@ -56,13 +56,12 @@ def _at_most(most: int, value: Decimal, text: str) -> Decimal:
 
 
 def parse_count(text: str) -> int:
-    """Read a count such as ``1024``, ``4M`` or ``15T`` (decimal suffixes k, M, B/G, T).
+    """Read a count such as ``1024``, ``4M``, ``15T`` or ``2e12`` (decimal suffixes k, M, B/G, T).
 
     Raises ValueError when the text is not a positive count.
     """
-    match = _matched(
-        _NUMBER + "([kKmMbBgGtT]?)", text, "a count", "numbers such as 1024, 4M or 15T"
-    )
+    pattern = r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)\s*([kKmMbBgGtT]?)"
+    match = _matched(pattern, text, "a count", "numbers such as 1024, 4M or 15T")
     value = Decimal(match[1]) * _COUNT_SIZES[match[2].lower()]
     if value < 1 or value != int(value):
         raise ValueError(f"not a positive whole number: {brief(text)}")

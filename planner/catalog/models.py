@@ -62,7 +62,10 @@ def _known_instead(name: str) -> str:
         sizes = {known: _billions(known) or _stated_billions(known) for known in alike}
         # names round; who writes 9b may mean 8b, but not 70b
         alike = [known for known in sizes if abs(sizes[known] / size - 1.0) <= 0.15]
-    if hint := did_you_mean(name, alike):
+    told = [known for known in alike if known.endswith(f"-{name.lower()}")]
+    # A size alone is, in most mouths, that of a Llama.
+    wanted = f"llama3.1-{name}" if told else name
+    if hint := did_you_mean(wanted, told or alike):
         return hint
     if size is None:
         return f"{len(alike)} are known; `planner show models` lists them"

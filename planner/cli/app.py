@@ -17,7 +17,7 @@ from planner.cli.options import JOBS, PROGRAM, QuestionCommand, own_defaults
 from planner.cli.output import fail, say
 from planner.errors import InputError, PlannerError, Problem
 from planner.limits import MAX_WORD, one_line, short
-from planner.query.words import FORMER, as_meant, unknown_options
+from planner.query.words import as_meant, unknown_options
 
 # Help lists commands by what people come with, the usual ones first.
 PANELS = {
@@ -136,13 +136,10 @@ def _root(
 
 
 def _check_words(words: list[str]) -> None:
-    """Raise where a word is too long for a message, or another program's; for former commands."""
+    """Raise where a word is too long for a message, or another program's."""
     for word in words:
         if len(word) > MAX_WORD:
             fail(short(word), f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed")
-    if words[:1] and words[0] in FORMER:
-        before = shlex.join(["planner", *FORMER[words[0]][0]])
-        fail(words[0], f"no command of its own; `{before}` answers")
     InputError.check(unknown_options(words))
 
 
@@ -150,7 +147,8 @@ def _try(words: list[str], problems: Sequence[Problem] = ()) -> list[str]:
     """The line that says what to type instead, where that is known."""
     from planner.cli.meant import instead
 
-    other = instead(words, problems)
+    known = [word for word in words[:1] if word in COMMANDS]
+    other = instead(words, problems) or ([] if problems or not words else [*known, "--help"])
     return [f"try: {shlex.join(['planner', *other])}"] if other else []
 
 

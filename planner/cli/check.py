@@ -158,10 +158,7 @@ def _fixed(
     target: Path | None,
     progress: "Progress",
 ) -> "Shown":
-    """The smallest repair of a file, written where that is asked for.
-
-    Exits with 1 where errors are left that no layout fixes, 3 where nothing fits; ExpressError.
-    """
+    """The smallest repair of a file; exits with 1 where errors are left, 3 where nothing fits."""
     from planner.check.fix import fix_file, fix_plan
     from planner.check.plan import check_format_name, is_plan_file
     from planner.formats.format import read_source

@@ -7,7 +7,7 @@ from os.path import lexists
 
 from planner.catalog import EXAMPLE_CLUSTER, EXAMPLE_MODEL
 from planner.errors import InputError, PlannerError, Problem, nearest
-from planner.query.words import FORMER, OF_CLUSTER, QUESTIONS, SAME_OPTIONS, leading
+from planner.query.words import OF_CLUSTER, OTHER_VALUES, QUESTIONS, SAME_OPTIONS, leading
 
 # Options that a problem with one is mended by: by the option, and words of what is wrong.
 MENDED_BY = {
@@ -17,7 +17,7 @@ MENDED_BY = {
     ("--tokens", "tokens of the whole job"): QUESTIONS["job"],
     ("--deadline", "needs --tokens"): QUESTIONS["job"],
     ("--budget", "needs --tokens"): QUESTIONS["job"],
-    ("--budget", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
+    ("--deadline", "needed (or --min-tokens-per-s)"): ("--deadline", "30d"),
     ("file", "--model and"): ("--model", EXAMPLE_MODEL, "--cluster", EXAMPLE_CLUSTER),
     ("file", "--model needed"): ("--model", EXAMPLE_MODEL),
     ("file", "--cluster needed"): ("--cluster", EXAMPLE_CLUSTER),
@@ -27,10 +27,6 @@ MENDED_BY = {
 def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
     """The command that was meant by refused words; problems are not those of mere arguments."""
     command, *rest = words or [""]
-    if command in FORMER:
-        before, behind = FORMER[command]
-        former = [*before, *rest, *behind]
-        return former if behind else instead(former) or former
     if command == "compare" and rest and not any(map(lexists, rest)):
         return ["plan", *_placed("plan", leading(rest)), "--framework", "any"]
     hint = r"'([^']+)'.*did you mean ([^,?]+)"
@@ -42,8 +38,10 @@ def instead(words: list[str], problems: Collection[Problem] = ()) -> list[str]:
         made = [spelled.sub(rf"\g<1>{found[2]}", word) for word in made]
     if made == words and command in (*QUESTIONS, "check"):
         made = [command, *_mended(command, rest, problems)]
+    if command == "explain" and "--like" in made:  # which takes the job of a file, not its layout
+        return ["check", made[-1], "--model", made[1], "--cluster", made[2]]
     # An option that is none may be left out where something else is mended.
-    lost = any(word.startswith("--") for word in words if word not in made)
+    lost = any(word[:2] == "--" and word not in SAME_OPTIONS for word in {*words} - {*made})
     is_other = bool(set(made) - set(words)) if lost else made != words
     return made if is_other else []
 
@@ -59,7 +57,7 @@ def _mended(command: str, words: list[str], problems: Collection[Problem]) -> li
             return [*words, *profile[1].split()]
         if problem.key == "--global-batch" and "whole number" in problem.message:
             return [f"{word}-tokens" if word == problem.key else word for word in words]
-    said = _said_here(command, _like(words) if command in ("plan", "emit") else words)
+    said = _said_here(command, words if command == "check" else _like(words))
     if command == "check":
         return said
     if "--deadline" in said and "--tokens" not in said:
@@ -95,7 +93,8 @@ def _said_here(command: str, words: Sequence[str]) -> list[str]:
     from planner.cli.app import command_of
 
     flags = {flag for each in command_of(command).params for flag in each.opts}
-    made, machine, left = list[str](), dict[str, str](), list(words)
+    made, machine = list[str](), dict[str, str]()
+    left = [OTHER_VALUES.get(word, re.sub("^-(?=[0-9])", "", word)) for word in words]
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
@@ -174,8 +173,6 @@ def _completed(command: str, words: list[str]) -> list[str]:
 def _is_cluster(text: str) -> bool:
     from planner.catalog.clusters import load_cluster
 
-    try:
-        load_cluster(text)
-    except InputError:
-        return False
-    return True
+    with suppress(InputError):
+        return bool(load_cluster(text))
+    return False

@@ -173,10 +173,7 @@ def _table_alone(words: list[str], out: Path | None, *, force: bool) -> "tuple[s
 def _measured_now(
     words: list[str], csv: Path | None, out: Path | None, progress: "Progress", *, force: bool
 ) -> "tuple[str, Table]":
-    """Return the table all processes measured, and its name; write it if requested.
-
-    Those but the first leave the program here. What cannot be measured or written is raised first.
-    """
+    """Return the table all processes measured, and its name; those but the first leave here."""
     from planner.calibrate.fit import read_base
     from planner.calibrate.rows import table_text
 

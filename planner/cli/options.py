@@ -194,9 +194,8 @@ def takes(
 ) -> Callable[[Command], Program]:
     """Make a command of a function of a question: what it returns is shown in the form asked for.
 
-    The function's parameters are the command's, ``query`` standing for ``model``, ``cluster`` and
-    the options of ``groups`` (without any of all); others are hidden and ``refused``. ``ask`` of
-    the command is the same from Python.
+    ``query`` stands for ``model``, ``cluster`` and the options of ``groups`` (without any of all);
+    others are hidden and ``refused``. ``ask`` of the command is the same from Python.
     """
     taken = options_of(groups or GROUPS)
     help_all = _keyword(

@@ -36,9 +36,7 @@ def show_as(form: str, shown: "Shown | None") -> None:
         return
     text = shown.forms[form]() if form in shown.forms else ""
     if form == "json":
-        from planner.report.document import serialise
-
-        text = serialise(shown.kind, shown.body(shown.found)) + "\n"
+        text = shown.to_json() + "\n"
     if form != "json" and form not in shown.forms:
         shown.screen(shown.found, console=console())
     elif shown.out is None:

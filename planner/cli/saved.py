@@ -56,11 +56,7 @@ def read_saved(path: Path) -> tuple[Plan, PlanFile]:
 def saved_plan(
     query: Query, own: Container[str] = (), problems: Problems | None = None
 ) -> tuple[Plan, PlanFile]:
-    """The plan that stands in place of a question, and its file.
-
-    Raises InputError with every option that only a question has (``own`` a plan takes too), else
-    with all ``problems``.
-    """
+    """The plan in place of a question, and its file; InputError for options not its ``own``."""
     message = f"belongs to a question (MODEL CLUSTER); the plan in {query.model} has its own"
     refuse_all({OPTIONS[name].flag: True for name in query.given if name not in own}, message)
     problems = problems or Problems()

@@ -1,7 +1,4 @@
-"""Search space that options leave, less what frameworks and file formats do not support.
-
-One layout, where nothing is searched, is what they leave then.
-"""
+"""Search space, or the one layout, that options leave, less what software does not support."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from planner.errors import did_you_mean
 from planner.limits import MAX_BATCH, MAX_IMBALANCE, MAX_MTP_LAYERS, MAX_SEQ_LEN, brief
-from planner.query.words import SAME_OPTIONS, length, seconds
+from planner.query.words import SAME_OPTIONS, UNKNOWN_OPTIONS, length, seconds
 from planner.spec.strategy import RECOMPUTE_WORDS, SEARCHED_FIELDS, STRATEGY_FIELDS, FieldSpec
 from planner.spec.training import ALL_LINEAR, MAX_RANK, TARGET_GROUPS, USUAL_RANK
 
@@ -380,8 +380,8 @@ def check_names(names: Iterable[str]) -> None:
     """Raise TypeError with the nearest name of each that is no option."""
     for name in names:
         if name not in OPTIONS:
-            same = SAME_OPTIONS.get(f"--{name.replace('_', '-')}", name)
-            word = same.strip("-").partition(" ")[0]
-            hint = did_you_mean(word.replace("-", "_"), OPTIONS)
-            hint = hint or f"known are {', '.join(OPTIONS)}"
+            option = f"--{name.replace('_', '-')}"
+            same = SAME_OPTIONS.get(option, "").strip("-").partition(" ")[0].replace("-", "_")
+            meant = f"did you mean {same}?" if same in OPTIONS else UNKNOWN_OPTIONS.get(option)
+            hint = meant or did_you_mean(name, OPTIONS) or f"known are {', '.join(OPTIONS)}"
             raise TypeError(f"a question has no option {name!r}; {hint}")

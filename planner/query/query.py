@@ -27,10 +27,7 @@ class Query:
         defaults: Mapping[str, object] | None = None,
         **given: object,
     ) -> "Query":
-        """Return the question of keywords; None says nothing. TypeError for unknown names.
-
-        What is wrong with values is kept for ``resolve``, which reports it with all the rest.
-        """
+        """Return the question of keywords; TypeError for unknown names, other problems kept."""
         check_names(given)
         said, problems = _values(given)
         beneath, more = _values(defaults or {})

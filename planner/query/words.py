@@ -27,13 +27,18 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "adamw-bnb-8bit": "adam-8bit",
     },
     "--objective": {
-        **dict.fromkeys(("throughput", "speed", "fastest"), "time"),
-        **dict.fromkeys(("price", "usd"), "cost"),
+        "throughput": "time",
+        "speed": "time",
+        "fastest": "time",
+        "price": "cost",
+        "usd": "cost",
         "memory": "headroom",
     },
 }
 OTHER_FORMATS: Mapping[str, str] = {
-    **dict.fromkeys(("megatron-lm", "megatron-core", "mcore"), "megatron"),
+    "megatron-lm": "megatron",
+    "megatron-core": "megatron",
+    "mcore": "megatron",
     "nemo": "bridge",
     "megatron-bridge": "bridge",
     "llama-factory": "llamafactory",
@@ -57,8 +62,7 @@ SEVERAL: Mapping[str, str] = {
     ),
     "zero": "did you mean deepspeed? the other frameworks shard as ZeRO does, too",
 }
-# Options of other programs, and the words that say the same here: a value stands behind an option
-# alone, none behind two words; nothing need be said where there are none.
+# Options of other programs, and what says the same here: an option, one and its value, nothing.
 SAME_OPTIONS: Mapping[str, str] = {
     "--lora": "--train lora",
     "--qlora": "--train qlora",
@@ -85,7 +89,7 @@ SAME_OPTIONS: Mapping[str, str] = {
             ("data", "dp"),
         )
         for model in ("", "-model")
-        for size in ("", "-size")
+        for size in ("", "-size", "-degree")
     },
     **{f"--{name}": f"--precision {name}" for name in ("bf16", "fp16", "fp8", "fp4")},
     "--dtype": "--precision",
@@ -96,7 +100,12 @@ SAME_OPTIONS: Mapping[str, str] = {
     **dict.fromkeys(("--compare-frameworks", "--all-frameworks"), "--framework any"),
     "--days": "--deadline {}d",
     "--hours": "--deadline {}h",
+    "--moe-impl": "--set dispatcher={}",
+    "--moe-token-dispatcher-type": "--set dispatcher={}",
+    "--max-memory": "--margin 10",
+    "--output": "--save",
     **dict.fromkeys(("--flash-attn", "--use-flash-attn", "--attn-implementation"), ""),
+    "--tflops": "",
 }
 # Options of other programs that say of what and how much the cluster is.
 OF_CLUSTER: Mapping[str, str] = {
@@ -106,7 +115,7 @@ OF_CLUSTER: Mapping[str, str] = {
     **dict.fromkeys(("--gpus-per-node", "--nproc-per-node", "--num-gpus-per-node"), "per_node"),
     **dict.fromkeys(("--gpu", "--gpu-type", "--accelerator", "--hardware", "--node"), "name"),
 }
-# Options of other programs that no words here say the same as.
+# What is said of options of other programs, where it is more than the words for them here.
 UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--dpo": "preference tuning is not planned; --train dpo says what can be asked instead",
     "--rlhf": "reinforcement learning is not planned; --train rlhf says what can be asked instead",
@@ -127,6 +136,8 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
         ("--use-flash-attn", "--flash-attn", "--attn-implementation"),
         "attention is fused already where software has it; --set attention=flash2 says which",
     ),
+    "--tflops": "stands in every answer, beside MFU and tokens/s; no option asks for it",
+    "--max-memory": "memory is the accelerator's; --margin says what percentage stays free",
 }
 # Commands of a model and a cluster, and what each needs besides.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -139,22 +150,32 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "emit": ("--to", "megatron"),
     "export": ("--to", "html", "--out", "plan.html"),
 }
+# Values of options of other programs, or that are none, and what to try.
+OTHER_VALUES = {"yaml": "json", "yml": "json", "text": "table"}
 # Words before the cluster of other commands: what is reduced and its size; none.
 CLUSTER_BEHIND = {"collective": 2, "calibrate": 0}
-# Other words for commands and options of the program, and for what ``show`` shows.
-OTHER_COMMANDS = {"-V": "--version", "--help-all": "--help", "list": "show", "ls": "show"}
+# Other words for what ``show`` shows.
 SHOWN = {
     **dict.fromkeys(("accelerators", "gpu", "gpus", "nodes", "clusters"), "hardware"),
     **{name: f"{name}s" for name in ("model", "recipe", "framework")},
 }
-# Former commands, those of other programs, and the words that answer instead, those behind the
-# command between them.
-FORMER = {
+# Other words for commands: those that are meant, before and behind what is said with them.
+OTHER_COMMANDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "-V": (("--version",), ()),
+    "--help-all": (("--help",), ()),
+    "help": ((), ("--help",)),
+    "repair": (("check", "--fix"), ()),
     "largest": (("plan",), ("--maximize", "seq-len")),
     "scale": (("size",), ("--gpus", "8..512")),
     "report": (("export",), ("--to", "html", "--out", "plan.html")),
     "trace": (("export",), ("--to", "perfetto", "--out", "plan.json")),
-    **dict.fromkeys(("convert", "generate", "launch"), (("emit",), ())),
+    "convert": (("emit",), ()),
+    "generate": (("emit",), ()),
+    "launch": (("emit",), ()),
+    "train": (("plan",), ()),
+    "estimate": (("plan",), ()),
+    "list": (("show",), ()),
+    "ls": (("show",), ()),
     **{
         name: (("show", name), ())
         for name in ("models", "hardware", "recipes", "frameworks", "schema")
@@ -165,18 +186,16 @@ FORMER = {
 def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
     """The words as a command and its arguments.
 
-    ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``repair``
-    ``check --fix``, ``sweep FILE`` ``sweep run FILE``, ``help COMMAND`` its help; ``--model M
-    --cluster C`` become arguments, and options may have underscores.
+    ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``--model M`` an
+    argument; options may have underscores, and a section before a dot.
     """
-    words = [re.sub("^--[a-z_]+", lambda name: name[0].replace("_", "-"), word) for word in words]
-    first, rest = [OTHER_COMMANDS.get(word, word) for word in words[:1]], words[1:]
+    spelled = r"^--(?:[a-z_]+\.)*([a-z_]+)"
+    words = [re.sub(spelled, lambda name: "--" + name[1].replace("_", "-"), word) for word in words]
+    before, behind = OTHER_COMMANDS.get("".join(words[:1]), (words[:1], ()))
+    words = [*before, *words[1:], *behind]
+    first, rest = words[:1], words[1:]
     if first == ["show"]:
         rest = [*(SHOWN.get(word, word) for word in rest[:1]), *rest[1:]]
-    if first == ["help"]:
-        return [*rest[:1], "--help"]
-    if first == ["repair"]:
-        return ["check", "--fix", *rest]
     of_sweeps: tuple[list[str], ...] = ([], ["run"], ["show"], ["-h"], ["--help"])
     if first == ["sweep"] and rest[:1] not in of_sweeps:
         return [*first, "run", *rest]
@@ -191,8 +210,8 @@ def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
         model, rest = _taken("--model", rest) if first[0] in QUESTIONS else ([], rest)
         cluster, rest = _taken("--cluster", rest)
         number = CLUSTER_BEHIND.get(first[0], 1 - len(model))
-        behind = number if len(leading(rest)) >= number else len(rest)
-        rest = [*model, *rest[:behind], *cluster, *rest[behind:]]
+        place = number if len(leading(rest)) >= number else len(rest)
+        rest = [*model, *rest[:place], *cluster, *rest[place:]]
     return [*first, *rest]
 
 
@@ -201,7 +220,7 @@ def _is_question(words: Sequence[str], commands: Collection[str]) -> bool:
     places = leading(words)
     if len(places) < 2:
         return list(words[:1]) == ["--model"]
-    return not get_close_matches(places[0], [*commands, *FORMER])
+    return not get_close_matches(places[0], [*commands, *OTHER_COMMANDS])
 
 
 def leading(words: Sequence[str]) -> list[str]:

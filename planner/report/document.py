@@ -182,6 +182,10 @@ class Shown:
         """The JSON document of ``--format json``."""
         return document(self.kind, self.body(self.found))
 
+    def to_json(self) -> str:
+        """The same as indented text."""
+        return serialise(self.kind, self.body(self.found))
+
     def text(self, width: int = 80) -> str:
         """The screen of the command, so many characters wide."""
         from planner.report.table import drawn

@@ -256,7 +256,7 @@ def _unknown(data: Mapping[str, Any]) -> str:
         "vocab_size, max_seq_len (docs/models.md)"
     )
     if "model_type" not in data:
-        return f"is missing; give it: {known}; {other}"
+        return f"is missing, such as llama; planner check reads files of a job; {other}"
     model_type = data["model_type"]
     if not isinstance(model_type, str):
         return f"must be a word; given {str(model_type)[:60]!r}; {known}"

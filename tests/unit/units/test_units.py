@@ -24,7 +24,7 @@ READ: dict[Callable[[str], float], dict[float, str]] = {
         1500: "1.5k",
         4_000_000: " 4M |4m",
         300 * 10**9: "300B|300G",
-        15 * 10**12: "15T",
+        15 * 10**12: "15T|1.5e13",
         2_500_000_000: "2.5b",
         2010: "2.01k",
         4030: "4.03k",
@@ -68,7 +68,7 @@ REFUSED: tuple[tuple[Callable[[str], float], str, list[str]], ...] = (
     (
         parse_count,
         "not a (count|positive whole number)",
-        ["", "0", "-3", "1.5", "0.1k5", "k", "1e6", "0.0001k", "1,000"],
+        ["", "0", "-3", "1.5", "0.1k5", "k", "1e-6", "0.0001k", "1,000"],
     ),
     (parse_batch_tokens, "count|whole number", ["4Q", "0", "-1M", "1.0000001M"]),
     (parse_bytes, "not a size", ["", "GB", "1XB", "-1GB", "1iB", "1e9", "0", "0.1", "1,000"]),
