@@ -16,14 +16,13 @@ Shares of a step stand for the widths of narrower kinds of differences: those of
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log, log1p
+from math import gcd, log, log1p
 from types import MappingProxyType
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.states import offloads
-from planner.search.space.interleaving import regular_layers
 from planner.spec.strategy import (
     PLACEMENT_NAMES,
     SCHEDULES,
@@ -97,7 +96,7 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
             "all of 20 published runs fill it",
         ),
         "context_parallel_under_fsdp": Penalty(
-            reason="sequences below 16k split by software without pipelines, or that always shards",
+            reason="sequences below 16k split beside sharded weights: none of 31 tuned recipes",
         ),
         "short_context_pieces": Penalty(
             reason="per halving of a rank's part of a sequence below 4,096 tokens: one of 203 "
@@ -118,6 +117,9 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(
             num_runs=2,
             reason="ZeRO-3 beyond one scale-up domain where pipelining is offered: two tuned "
             "recipes, with GPUs of 270 GiB or a domain of 72",
+        ),
+        "replicated_shards": Penalty(
+            reason="replicas of FSDP's groups where pipelining is offered: none of 9 recipes",
         ),
         "sharded_experts": Penalty(
             num_runs=3,
@@ -207,7 +209,8 @@ SIMPLICITY: Mapping[str, Simplicity] = MappingProxyType(
             steps=1.0, reason="per doubling beyond 16 stages, the most in 211 tuned recipes"
         ),
         "odd_degrees": Simplicity(
-            steps=1.0, reason="stages of a pipeline that are no power of two: none of 211 recipes"
+            steps=1.0,
+            reason="stages of no power of two; 0.3 where they divide GPUs and layers: 59 runs",
         ),
         "hybrid_sharding": Simplicity(steps=0.3, reason="replicas of sharding groups"),
         "other_placement": Simplicity(
@@ -249,10 +252,10 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
     Bounds from which on a degree counts are those of tuned recipes and published runs.
     """
     domain = context.cluster.domain.num_accelerators
+    both = gcd(context.cluster.num_accelerators, context.model.num_blocks)
     support, seq_len = context.traits.support, context.job.seq_len
     is_short = seq_len < 16384
     shards_always, moe = min(support.zero_stages) >= 2, context.model.moe
-    is_fsdp = shards_always or "pp" not in support.features
     num_experts = moe.num_experts if moe and "ep" in support.features else 0
     splits, cuts, deep = columns.tp > 1, columns.cp > 1, _doublings(columns.pp, 16)
     is_small = columns.tp < min(domain, context.cluster.node.num_accelerators)
@@ -264,11 +267,13 @@ def degree_uses(context: Context, columns: StrategyColumns) -> Uses:
         ("pipeline_parallel", _doublings(columns.pp)),
         ("deep_pipeline", deep),
         ("deep_pipeline_with_small_tensor_parallel", deep * (is_small & (num_experts == 0))),
-        ("odd_degrees", np.bitwise_and(columns.pp, columns.pp - 1) > 0),
+        (
+            "odd_degrees",
+            (np.bitwise_and(columns.pp, columns.pp - 1) > 0) * np.where(both % columns.pp, 1, 0.3),
+        ),
         ("context_parallel", _doublings(columns.cp)),
         ("many_context_ranks", _doublings(columns.cp, 16)),
         ("small_context_pieces", cuts * _doublings(16384 * columns.cp, seq_len)),
-        ("context_parallel_under_fsdp", cuts & is_short & is_fsdp),
         # Published runs have at least 4,096 tokens of a sequence on a context-parallel rank.
         ("short_context_pieces", cuts * _doublings(4096 * columns.cp, seq_len)),
         ("virtual_stages", _doublings(columns.vpp)),
@@ -305,10 +310,12 @@ def sharding_uses(context: Context, columns: StrategyColumns) -> Uses:
     support = context.traits.support
     is_choice = min(support.zero_stages) < 2
     by_choice = (columns.zero_stage == 3) & is_choice
+    is_fsdp = by_choice | ("pp" not in support.features)
     return [
+        ("tensor_parallel_beside_zero", (columns.tp > 1) & is_fsdp),
         (
-            "tensor_parallel_beside_zero",
-            (columns.tp > 1) & (by_choice | ("pp" not in support.features)),
+            "context_parallel_under_fsdp",
+            (columns.cp > 1) & (context.job.seq_len < 16384) & (is_fsdp | (not is_choice)),
         ),
         ("sharded_gradients", (columns.zero_stage == 2) & (is_choice and "pp" in support.features)),
         ("sharded_weights", by_choice),
@@ -335,10 +342,11 @@ def state_uses(context: Context, columns: StrategyColumns) -> Uses:
     always = shards_weights * _doublings(ranks, 512)
     splits_backward = np.array([name not in ("1f1b", "gpipe") for name in SCHEDULES])
     beside = is_choice and "pp" in support.features
-    domain = context.cluster.domain.num_accelerators
+    spread = ranks * columns.tp > context.cluster.domain.num_accelerators
     return [
         *sharding_uses(context, columns),
-        ("weights_across_domains", shards_weights & beside & (ranks * columns.tp > domain)),
+        ("weights_across_domains", shards_weights & beside & spread),
+        ("replicated_shards", (columns.zero_stage >= 2) & beside & (columns.dp_replicate > 1)),
         ("weights_over_many_ranks", by_choice * is_choice),
         ("full_sharding_over_many_ranks", always * (not is_choice)),
         ("hybrid_sharding", (columns.dp_replicate > 1) & (columns.zero_stage > 0)),
@@ -371,7 +379,7 @@ def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
 
     Dimensionless, to be multiplied with the modelled time. Source of every factor: PENALTIES, and
     SIMPLICITY where the context ranks by it. Excludes what is decided per layer and per stage
-    (:func:`policy_penalty`, :func:`split_penalty`).
+    (:func:`policy_penalty`, :func:`uneven_penalty`).
     """
     uses = [*degree_uses(context, columns), *state_uses(context, columns)]
     return _product(context, columns, uses)
@@ -404,15 +412,7 @@ def policy_penalty(
     chosen = selected if modules is None else tuple(modules)
     factor = factor_of(context, "selective")
     factor *= factor_of(context, "further_module") ** max(len(chosen) - 1, 0)
-    is_usual = set(chosen) == set(selected)
-    return factor * (1.0 if is_usual else factor_of(context, "unusual_modules"))
-
-
-def split_penalty(context: Context, layers_per_stage: Sequence[int], vpp: int = 1) -> float:
-    """Factor of a split of the layers: more than 1 where it is not the regular one."""
-    layers = tuple(layers_per_stage)
-    is_regular = layers == regular_layers(sum(layers), len(layers), vpp)
-    return 1.0 if is_regular else uneven_penalty(context, sum(layers))
+    return factor * (1.0 if set(chosen) == set(selected) else factor_of(context, "unusual_modules"))
 
 
 def uneven_penalty(context: Context, num_layers: int) -> float:

@@ -14,11 +14,12 @@ from planner.search.ranking.penalties import (
     SIMPLICITY,
     TIE_FRACTION,
     UNPUBLISHED,
+    degree_uses,
     evidence_penalty,
     factor_of,
     penalties_of,
     policy_penalty,
-    split_penalty,
+    uneven_penalty,
 )
 from planner.spec.strategy import LAYER_POLICY_NAMES
 
@@ -88,7 +89,7 @@ USES: tuple[tuple[dict[str, Any], dict[str, object], dict[str, int]], ...] = (
         },
     ),
     ({}, {"dp": 8, **SHARDED}, {"sharded_weights": 1}),
-    ({}, {**SHARDED, "dp_replicate": 2}, {"sharded_weights": 1, "hybrid_sharding": 1}),
+    (SPEED, {**SHARDED, "dp_replicate": 2}, {"sharded_weights": 1, "hybrid_sharding": 1}),
     ({}, {"zero_stage": 2}, {"sharded_gradients": 1}),
     ({}, {"pp": 2, "vpp": 8}, {"virtual_stages": 3, "pipeline_parallel": 1}),
     ({}, {"tp": 8, "sequence_parallel": True}, {"tensor_parallel": 3}),
@@ -181,6 +182,7 @@ def test_nobody_cuts_short_sequences_or_weights_under_frameworks_that_shard_them
     half = penalties_of(titan, replace(PLAIN, tp=2, dp=8, zero_stage=3))
     assert half == pytest.approx({"small_tensor_parallel_under_fsdp": UNPUBLISHED})
     assert penalties_of(titan, replace(PLAIN, tp=8, dp=2, zero_stage=3)) == {}
+    assert penalties_of(context_for(), replace(PLAIN, cp=2, dp=4, zero_stage=3)) == penalties
 
 
 def test_offloaded_activations_are_cheap_on_a_fast_host_link_only() -> None:
@@ -209,19 +211,17 @@ def test_policies_are_ordered_by_simplicity() -> None:
     assert all(factor_under(kind) >= 1.0 for kind in LAYER_POLICY_NAMES)
 
 
-def test_stages_of_different_numbers_of_layers_count() -> None:
+def test_stages_of_different_numbers_of_layers_count_but_of_a_prime_number() -> None:
     context = context_for()
-    assert split_penalty(context, (8, 8, 8)) == 1.0
-    assert split_penalty(context, (8,)) == 1.0
-    assert split_penalty(context, (8, 7)) == split_penalty(context, (7, 8, 7)) == 1.0
-    assert split_penalty(context, (8, 8, 7, 7), vpp=1) == factor("uneven_stages")
-    assert (
-        split_penalty(context, (7, 8))
-        == split_penalty(context, (8, 7, 9))
-        == factor("uneven_stages")
-    )
-    assert split_penalty(context, (3, 3), vpp=2) == factor("uneven_stages")
-    assert split_penalty(context, (16, 16, 16, 13)) == 1.0  # 61 is a prime
+    assert uneven_penalty(context, 32) == factor("uneven_stages")
+    assert uneven_penalty(context, 61) == 1.0
+
+
+def test_stages_of_no_power_of_two_count_less_where_they_divide_gpus_and_layers() -> None:
+    for nodes, pp, times in ((2, 6, 1.0), (3, 6, 0.3), (5, 5, 1.0), (3, 4, 0.0)):
+        context = context_for(model="gpt3-175b", cluster=f"{nodes}xdgx-h100")  # 96 layers
+        uses = dict(degree_uses(context, replace(PLAIN, pp=pp).columns()))
+        assert float(uses["odd_degrees"][0]) == times
 
 
 def test_what_a_plan_uses_makes_up_its_penalty() -> None:
@@ -238,6 +238,7 @@ def test_what_a_plan_uses_makes_up_its_penalty() -> None:
     )
     found = penalties_of(context, plan)
     assert min(found.values()) > 1.0
+    assert "replicated_shards" in found
     by_evidence = replace(context, ranking="evidence")
     assert np.prod(list(found.values())) == pytest.approx(
         float(evidence_penalty(by_evidence, plan.columns())[0])
