@@ -76,24 +76,25 @@ def _on_device(case: Case) -> Iterator[Change]:
     yield from smaller_optimizers(case)
     for switch in switches(case):
         for smaller in smaller_optimizers(switch.case):
-            options = (*switch.options, *smaller.options)
-            yield changed(smaller.case, smaller.case.context, *options)
+            yield changed(smaller.case, smaller.case.context, *switch.options, *smaller.options)
 
 
 def resident_variant(answer: Answer) -> Variant | None:
     """The first smaller optimizer under which a plan without offload is no slower.
 
-    None where the first plan offloads nothing, offload was asked for, or no change helps.
+    Of the first plan; where that offloads nothing, the first switch for one on fewer GPUs.
     """
-    first = answer.plans[0]
-    if first.strategy.offload == "none" or answer.aim.objective != "iteration_s":
+    rows = [row for row in (answer.plans[0], *answer.ladder) if row.strategy.offload != "none"]
+    if not rows or answer.aim.objective != "iteration_s":
         return None
-    asked = Case(contexts=(first.context,), narrowing=answer.narrowing)
-    inside = narrowed(asked, NOTHING_OFFLOADED)
-    for change in _on_device(inside) if inside else ():
+    asked = Case(contexts=(rows[0].context,), narrowing=answer.narrowing)
+    sized = narrowed(asked, f"--where gpus=={rows[0].num_gpus}")
+    inside = sized and narrowed(sized, NOTHING_OFFLOADED)
+    changes = _on_device if rows[0] is answer.plans[0] else switches
+    for change in changes(inside) if inside else ():
         plan = best(change.case, Deadline(answer.beside_s or Deadline.PLAN_S)).plan
-        if plan is not None and plan.ranked_s <= first.ranked_s:
-            return Variant.of(first, plan, [change.words])
+        if plan is not None and plan.ranked_s <= rows[0].ranked_s:
+            return Variant.of(rows[0], plan, [change.words])
     return None
 
 

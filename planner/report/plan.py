@@ -40,7 +40,7 @@ from planner.report.words import (
     software_lines,
 )
 from planner.search.ranking.penalties import TIE_FRACTION
-from planner.units import GIB, format_bytes
+from planner.units import GIB, format_bytes, plural
 
 
 def _standing(found: Placed) -> str:
@@ -142,8 +142,7 @@ def _best(answer: Answer) -> Iterator[Part]:
     )
     kept = "" if aim.limits.is_empty else f" within the limits: {limits_text(aim.limits)}"
     fewer = ", then on fewer" if answer.ladder else ""
-    proof = _proof(answer, "proved under the model")
-    yield Text(f"{title}{kept}{fewer} ({proof})", "bold")
+    yield Text(f"{title}{kept}{fewer} ({_proof(answer, 'proved under the model')})", "bold")
     yield plans_table(answer.plans, answer.ladder, fastest=answer.fastest)
 
 
@@ -155,7 +154,7 @@ def _tie_line(answer: Answer) -> str:
     said = []
     row, plan = min(enumerate(answer.plans, start=1), key=lambda one: one[1].estimate.iter_time_s)
     if plan.estimate.iter_time_s < leading_s and plan.penalties():
-        relies = ", ".join(name.replace("_", " ") for name in plan.penalties())
+        relies = ", ".join(plan.penalties()).replace("_", " ")
         change = plan.estimate.iter_time_s / own_s - 1.0
         said.append(
             f"Row {row} is faster ({change:+.1%}) by the model alone: "
@@ -169,7 +168,11 @@ def _tie_line(answer: Answer) -> str:
         faster = f"{leading_s / own_s - 1.0:+.1%}".replace("-0.0%", "by less than 0.1%")
         kind = "without that" if said else "under the model"
         said.append(f"Fastest {kind}: {layout} ({faster}).")
-        said.append(f"Row 1 is the simplest within {TIE_FRACTION:.1%} of it (≈): a tie.")
+        tie = f"Row 1 is the simplest within {TIE_FRACTION:.1%} of it (≈): a tie."
+        if own_s > (1.0 + TIE_FRACTION) * leading_s:
+            relies = ", ".join(fastest.penalties()).replace("_", " ")
+            tie = f"Hardly a published run has its {relies}."
+        said.append(tie)
     return " ".join(said)
 
 
@@ -235,11 +238,10 @@ def _variants(answer: Answer, beside: Beside) -> Iterator[str]:
     """Yield what changing one thing would gain of plan 1."""
     if answer.aim.objective != "iteration_s" or not beside.variants:
         return
-    gaining = [one for one in beside.variants[0] if one.time_change < 0]
-    simplest = sorted(gaining, key=lambda one: (one.num_changed, one.time_change))
-    if simplest:
-        shown = "; ".join(f"{one.words} {one.time_change:+.1%}" for one in simplest[:3])
-        yield f"Variants of plan 1: {shown}."
+    simplest = sorted(beside.variants[0], key=lambda one: (one.num_changed, one.time_change))
+    gaining = [f"{one.words} {one.time_change:+.1%}" for one in simplest if one.time_change < 0]
+    if gaining:
+        yield f"Variants of plan 1: {'; '.join(gaining[:3])}."
 
 
 def print_answer(
@@ -265,7 +267,8 @@ def print_answer(
         tight, resident = tight_line(answer.plans), ""
         if (one := beside.resident) is not None:
             free = format_bytes(one.plan.estimate.memory.free_bytes)
-            resident = f"Nothing offloaded with {one.words}: {one.time_change:+.1%}, {free} free."
+            on = f"Nothing offloaded on {plural(one.plan.num_gpus, 'GPU')}"
+            resident = f"{on} with {one.words}: {one.time_change:+.1%}, {free} free."
         show(
             console,
             *_best(answer),
