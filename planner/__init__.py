@@ -23,5 +23,8 @@ def __getattr__(name: str) -> object:
         from planner import api
 
         return getattr(api, name)
-    known = f"from Python there are {', '.join(__all__)}, and of what they answer to_json, to_frame"
+    known = (
+        f"known are {', '.join(__all__)}; plans have best, save, emit, report, to_frame, to_json; "
+        "other commands are of a shell: `planner --help`"
+    )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {known}")
