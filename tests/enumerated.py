@@ -20,4 +20,4 @@ def enumerate_space(
 ) -> Space:
     """Every legal strategy. ``uses_all`` leaves out layouts of a part of the cluster."""
     enumeration = Enumeration(context=context, narrowing=narrowing, uses_all=uses_all)
-    return Space(enumeration.strategies(enumeration.shapes()), enumeration.dropped)
+    return Space(enumeration.strategies_of(enumeration.shapes())[0], enumeration.dropped)

@@ -207,8 +207,8 @@ class LayerTable:
         columns = (getattr(rows, name).tolist() for name in shape_columns(kernels))
         keys = list(zip(*columns, strict=True))
         new = [row for row, key in enumerate(keys) if key not in self._place]
-        if new:
-            added = rows.take(np.array(new))
+        if new or self._shapes is None:
+            added = rows.take(np.array(new, dtype=int))
             known = [] if self._shapes is None else [self._shapes]
             self._shapes = StrategyColumns.concatenate([*known, added])
             self._place |= {keys[row]: len(self._place) + i for i, row in enumerate(new)}

@@ -47,9 +47,9 @@ def first_feasible(
     Raises SearchTimeoutError after ``deadline``, of time.monotonic().
     """
     walk = _walk(context, narrowing, deadline)
-    shapes = walk.exploration.shapes.columns
-    model_parallel = shapes["tp"] * shapes["pp"]
-    order = np.lexsort((-model_parallel, shapes["micro_batch"], -gpus_of(shapes)))
+    known = walk.exploration.shapes
+    shapes = take(known.columns, known.members[0])
+    order = np.lexsort((-shapes["tp"] * shapes["pp"], -gpus_of(shapes)))
     found = walk.first([order])
     return found and found[0]
 
@@ -174,7 +174,7 @@ def least_over_limit(
     upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
     while upper <= MOST_FACTOR:
         context = replace(widened(upper), placements=enumeration.context.placements)
-        _, footprint = shape_bounds(context, shapes, narrowing.kinds)
+        _, footprint = shape_bounds(context, shapes, narrowing.kinds, LayerTable(context=context))
         can_fit = np.isfinite(footprint.least_weight(shapes, enumeration.values))
         possible = take(shapes, np.flatnonzero(can_fit))
         try:
@@ -202,7 +202,7 @@ def _least(
     context = enumeration.context
     pricing = Pricing(context=context, layers=LayerTable(context=context))
     policy = least_memory_policy(policies_of(context, enumeration.narrowing))
-    strategy = enumeration.strategies(shapes)
+    strategy = enumeration.strategies_of(shapes)[0]
     factors = np.full(len(strategy), np.inf)
     for start in range(0, len(strategy), CHUNK_ROWS):
         rows = np.arange(start, min(start + CHUNK_ROWS, len(strategy)))

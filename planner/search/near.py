@@ -271,13 +271,12 @@ class Neighborhood:
         )
         exploration, num_shapes = explored(enumeration, deadline=self.deadline)
         self.num_configurations += num_shapes + sum(enumeration.dropped.values())
-        shapes = exploration.shapes
-        for start in range(0, len(shapes.lower_s), CHUNK_SHAPES):
+        for start in range(0, num_shapes, CHUNK_SHAPES):
             self.is_late |= self._is_over()
             if self.is_late:
                 return
-            index = np.arange(start, min(start + CHUNK_SHAPES, len(shapes.lower_s)))
-            strategy, _place = enumeration.strategies_of(take(shapes.columns, index))
+            part = take(exploration.shapes.columns, slice(start, start + CHUNK_SHAPES))
+            strategy, _place = enumeration.strategies_of(part)
             self.num_configurations += len(strategy)
             seconds = self._times(strategy, layers, counts)
             for row in np.flatnonzero(np.isfinite(seconds)).tolist():

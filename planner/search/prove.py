@@ -89,7 +89,7 @@ def _programs(
     But for those that take as long with equal stages, or do not fit with the fewest layers.
     """
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    strategies = enumeration.strategies(enumeration.shapes())
+    strategies = enumeration.strategies_of(enumeration.shapes())[0]
     for policy in policies_of(context, narrowing):
         sets = context.module_sets if "selective" in policy.kinds else ()
         for modules in sets or (None,):

@@ -178,7 +178,8 @@ def search(
         exploration.keep_to(without_job_limits(exploration.shapes.gpus))
     line = frontier(exploration) if with_frontier else []
     dropped = dict(enumeration.dropped)
-    if num_too_big := num_shapes - len(exploration.shapes.lower_s):
+    first, stop = exploration.shapes.members
+    if num_too_big := num_shapes - int((stop - first).sum()):
         dropped["fits_in_memory"] = num_too_big
     return SearchResult(
         num_gpus=plans[0].strategy.num_gpus if plans else 0,

@@ -342,7 +342,8 @@ def assert_shapes_bounded(
 ) -> None:
     enumeration = Enumeration(context=context, narrowing=narrowing)
     shapes = enumeration.shapes()
-    lower_s, footprint = shape_bounds(enumeration.context, shapes, narrowing.kinds)
+    layers = LayerTable(context=enumeration.context)
+    lower_s, footprint = shape_bounds(enumeration.context, shapes, narrowing.kinds, layers)
     can_fit = np.isfinite(footprint.least_weight(shapes, enumeration.values))
     keys = np.stack([shapes[name] for name in SHAPE], axis=1)
     mine = np.stack([getattr(strategy, name) for name in SHAPE], axis=1)

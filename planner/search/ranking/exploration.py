@@ -20,48 +20,59 @@ from planner.search.stages.bounds import bound_any_split_s, may_fit
 from planner.spec.strategy import SHAPE, StrategyColumns, gpus_of
 from planner.units import Array, Index, Mask
 
+# Shapes that differ in nothing else are a family: bounded together and opened as one.
+IN_FAMILY = ("micro_batch", "sequence_parallel")
+
 
 @dataclass(kw_only=True)
 class Shapes:
-    """Shapes with bounds of what each holds that was not priced yet."""
+    """All legal shapes, and families of them with bounds of what was not priced yet."""
 
-    columns: Columns
+    columns: Columns  # Of every shape; those of a family follow one another
+    least_s: Array  # Its bound, not weighed
+    footprint: Footprint
+    members: Index  # First shape of every family, and of the next, 2 x C
     lower_s: Array  # Weighed bound of what was not priced yet; infinite where all was
     weight: Array  # Factor that the bounds already include
     penalty: Array  # The part of it that is a penalty
-    footprint: Footprint | None = None
 
     def __post_init__(self) -> None:
         # GPUs of every group, ascending.
-        num_gpus = gpus_of(self.columns)
+        num_gpus = gpus_of(self.columns)[self.members[0]]
         self.gpus: Array = np.array(np.flatnonzero(np.bincount(num_gpus)))
         self.group = np.searchsorted(self.gpus, num_gpus)
         # The largest limits under which each was opened.
         self.opened_s = np.full((3, len(self.group)), -np.inf)
-        self.bound_s = self.lower_s.copy()
 
-    def below(self, limits_s: Array, among: Index | None = None) -> Index:
-        """Shapes that may hold something below their group's limits that was not priced yet.
+    def below(self, limits_s: Array) -> Index:
+        """Families that may hold something below their group's limits that was not priced yet.
 
-        ``limits_s``, 3 x groups: of weighed time, of time, and of time with penalties. Of all
-        shapes, or of those found before under limits that were no lower.
+        ``limits_s``, 3 x groups: of weighed time, of time, and of time with penalties.
         """
         below_s = np.where(limits_s[1:].min(axis=0) > 0, limits_s[0], -np.inf)
-        if among is None:
-            among = np.flatnonzero(self.lower_s < below_s[self.group])
-        else:
-            among = among[self.lower_s[among] < below_s[self.group[among]]]
-        limits = limits_s[:, self.group[among]]
-        opened = self.opened_s[:, among]
-        unopened = kept_below_s(limits, self.weight[among], self.penalty[among])
-        asks = self.lower_s[among] < np.where(np.isneginf(opened[0]), unopened, np.inf)
-        return np.asarray(among[asks & (limits > opened).any(axis=0)])
+        among = np.flatnonzero(self.lower_s < below_s[self.group])
+        is_higher = limits_s[:, self.group[among]] > self.opened_s[:, among]
+        return np.asarray(among[is_higher.any(axis=0)])
 
-    def open(self, shapes: Index, limits_s: Array) -> None:
-        """Note under which limits of groups shapes are opened."""
-        now = limits_s[:, self.group[shapes]]
-        self.opened_s[:, shapes] = np.maximum(self.opened_s[:, shapes], now)
-        self.lower_s[shapes] = np.inf
+    def open(self, families: Index, limits_s: Array) -> tuple[Index, Index]:
+        """Note under which limits families are opened; return their shapes, and whose each is."""
+        now = limits_s[:, self.group[families]]
+        self.opened_s[:, families] = np.maximum(self.opened_s[:, families], now)
+        self.lower_s[families] = np.inf
+        first, stop = self.members[:, families]
+        number = stop - first
+        before = np.cumsum(number) - number
+        shapes = np.arange(number.sum()) + np.repeat(first - before, number)
+        return shapes, np.repeat(families, number)
+
+    def kept(
+        self, family: Index, least_s: Array, weight: Array, penalty: Array, before_s: Array
+    ) -> tuple[Index, Mask]:
+        """Rows below the limits their family is opened under, and which are new; notes the rest."""
+        is_kept = least_s < kept_below_s(self.opened_s[:, family], weight, penalty)
+        np.minimum.at(self.lower_s, family[~is_kept], least_s[~is_kept])
+        is_new = least_s >= kept_below_s(before_s, weight, penalty)
+        return np.flatnonzero(is_kept), is_new[is_kept]
 
 
 def kept_below_s(limits_s: Array, weight: Array, penalty: Array) -> Array:
@@ -75,10 +86,10 @@ class Exploration:
     """Shapes to open; their strategies become candidates, to be refined and solved."""
 
     enumeration: Enumeration
+    layers: LayerTable
     shapes: Shapes
     deadline: float | None = None
     """Deadline on the clock of time.monotonic after which nothing is opened, refined or solved."""
-    layers: LayerTable | None = None  # Costs of layers that are known already
     one_per_layout: bool = False
     """True if only the best of the strategies of one layout is of interest."""
     num_configurations: int = 0  # Legal strategies of the shapes opened
@@ -86,9 +97,7 @@ class Exploration:
     num_fitting: int = 0
 
     def __post_init__(self) -> None:
-        self.pricing = Pricing(
-            context=self.context, layers=self.layers or LayerTable(context=self.context)
-        )
+        self.pricing = Pricing(context=self.context, layers=self.layers)
         self.candidates = Candidates(
             pricing=self.pricing,
             policies=policies_of(self.context, self.enumeration.narrowing),
@@ -115,68 +124,64 @@ class Exploration:
         tied_s = np.full(len(longest_s), np.inf) if tied_s is None else tied_s
         self.solving.forget(self.candidates.keep_to(longest_s, tied_s))
 
-    def shapes_below(self, limit_s: Array, among: Index | None = None) -> Index:
-        """Shapes worth opening, of all or of those found before under limits no lower."""
-        return self.shapes.below(self._limits_s(limit_s), among)
+    def shapes_below(self, limit_s: Array) -> Index:
+        """Families worth opening."""
+        return self.shapes.below(self._limits_s(limit_s))
 
     def _limits_s(self, limit_s: Array) -> Array:
         """All limits of groups, 3 x groups."""
         return np.stack([limit_s, self.candidates.longest_s, self.candidates.tied_s])
 
-    def open(self, shapes: Index, limit_s: Array) -> None:
-        """Price all strategies of these shapes; keep what can fit below its group's limit.
+    def open(self, families: Index, limit_s: Array) -> None:
+        """Price all strategies of these families; keep what can fit below its group's limit.
 
-        Where a limit sets some aside, the shape stays closed with the least of their bounds: a
+        Where a limit sets some aside, the family stays closed with the least of their bounds: a
         later limit may ask for them.
         """
-        columns = take(self.shapes.columns, shapes)
-        strategy, place = self.enumeration.strategies_of(columns)
-        is_new = np.isneginf(self.shapes.opened_s[0, shapes])[place]
-        self.num_configurations += int(np.count_nonzero(is_new))
-        shape = shapes[place]
-        if self.shapes.footprint is not None:
-            holds = self.shapes.footprint.can_fit(strategy, shape)
-            strategy, shape = strategy.take(holds), shape[holds]
-        before_s = self.shapes.opened_s[:, shape]
-        self.shapes.open(shapes, self._limits_s(limit_s))
+        known = self.shapes
+        opened_s = known.opened_s.copy()
+        shape, family = known.open(families, self._limits_s(limit_s))
+        weight = known.weight[family]
+        penalty = known.penalty[family]
+        least_s = known.least_s[shape] * weight
+        rows, is_new = known.kept(family, least_s, weight, penalty, opened_s[:, family])
+        shape, family = shape[rows], family[rows]
+        strategy, place = self.enumeration.strategies_of(take(known.columns, shape))
+        self.num_configurations += int(is_new[place].sum())
+        holds = known.footprint.can_fit(strategy, shape[place])
+        strategy, place = strategy.take(holds), place[holds]
+        shape, family = shape[place], family[place]
         # What the bound of the shape sets aside under the strategy's own weight is not priced.
         own_weight, penalty = self.pricing.weights(strategy)
         weights = map(self.pricing.policy_weight, self.candidates.policies)
         weight = own_weight * min(weights, default=1.0)
-        least_s = self.shapes.bound_s[shape] / self.shapes.weight[shape] * weight
-        is_below = least_s < kept_below_s(self.shapes.opened_s[:, shape], weight, penalty)
-        np.minimum.at(self.shapes.lower_s, shape[~is_below], least_s[~is_below])
-        is_new = (least_s >= kept_below_s(before_s, weight, penalty))[is_below]
-        strategy, shape = strategy.take(is_below), shape[is_below]
-        before_s = before_s[:, is_below]
-        own_weight, penalty = own_weight[is_below], penalty[is_below]
-        self.num_priced += int(np.count_nonzero(is_new))
+        least_s = known.least_s[shape] * weight
+        rows, is_new = known.kept(family, least_s, weight, penalty, opened_s[:, family])
+        strategy, family = strategy.take(rows), family[rows]
+        own_weight, penalty = own_weight[rows], penalty[rows]
+        self.num_priced += int(is_new.sum())
         kept: list[Bounded] = []
         size = 2**16
         for start in range(0, len(strategy), size):
-            rows = slice(start, start + size)
+            part = slice(start, start + size)
             found, is_fitting = self._screened(
-                strategy.take(rows),
-                shape[rows],
-                own_weight[rows],
-                penalty[rows],
-                before_s[:, rows],
+                strategy.take(part), family[part], own_weight[part], penalty[part], opened_s
             )
             kept += found
-            self.num_fitting += int(np.count_nonzero(is_fitting & is_new[rows]))
+            self.num_fitting += int(np.count_nonzero(is_fitting & is_new[part]))
         self.candidates.add(kept)
 
     def _screened(
         self,
         strategy: StrategyColumns,
-        shape: Index,
+        family: Index,
         own_weight: Array,
         own_penalty: Array,
-        before_s: Array,
+        opened_s: Array,
     ) -> tuple[list[Bounded], Mask]:
-        """Strategies under each policy that bounds let fit below a limit, and not ``before_s``.
+        """Strategies under each policy that bounds let fit below a limit, and not ``opened_s``.
 
-        Limits are those of the strategies' shapes. What is set aside is noted there. And which
+        Limits are those of the strategies' families. What is set aside is noted there. And which
         strategies are left under some policy.
         """
         shapes = self.shapes
@@ -188,13 +193,13 @@ class Exploration:
         for code, policy in enumerate(self.candidates.policies):
             weight = own_weight * pricing.policy_weight(policy)
             penalty = own_penalty * pricing.policy_penalty(policy)
-            limit = kept_below_s(shapes.opened_s[:, shape], weight, penalty)
+            limit = kept_below_s(shapes.opened_s[:, family], weight, penalty)
             least_s = free_s * weight
             possible = offered(model, policy)
             is_below = least_s[possible] < limit[possible]
             below = possible[is_below]
             aside = possible[~is_below]
-            np.minimum.at(shapes.lower_s, shape[aside], least_s[aside])
+            np.minimum.at(shapes.lower_s, family[aside], least_s[aside])
             if not len(below):
                 continue
             bound = pricing.price(model.take(below), policy, weight[below]).bound
@@ -203,8 +208,8 @@ class Exploration:
             kept &= may_fit(bound, limit[below])
             dropped_s = np.maximum(lower, limit[below])
             left_s = np.where(kept, np.inf, dropped_s)
-            np.minimum.at(shapes.lower_s, shape[below], left_s)
-            earlier = kept_below_s(before_s[:, below], weight[below], penalty[below])
+            np.minimum.at(shapes.lower_s, family[below], left_s)
+            earlier = kept_below_s(opened_s[:, family[below]], weight[below], penalty[below])
             again = np.flatnonzero(kept & (lower < earlier))
             if len(again):
                 known = may_fit(bound.take(again), earlier[again])
@@ -225,58 +230,67 @@ class Exploration:
 
 def ranked_by(exploration: Exploration, context: Context, num_gpus: list[int]) -> Exploration:
     """The shapes of some numbers of GPUs, none opened, under the ranking of another context."""
-    shapes = exploration.shapes
-    kept = np.flatnonzero(np.isin(gpus_of(shapes.columns), num_gpus))
-    assert shapes.footprint is not None
-    return Exploration(
+    known = exploration.shapes
+    kept = np.isin(known.gpus[known.group], num_gpus)
+    return replace(
+        exploration,
         enumeration=replace(exploration.enumeration, context=context, dropped={}),
         shapes=weighed_shapes(
             context,
-            take(shapes.columns, kept),
-            shapes.bound_s[kept] / shapes.weight[kept],
-            shapes.footprint.take(kept),
             exploration.enumeration.values,
-            shapes.penalty[kept],
+            (known.columns, known.least_s, known.footprint),
+            known.members[:, kept],
+            known.penalty[kept],
         ),
-        one_per_layout=exploration.one_per_layout,
-        layers=exploration.pricing.layers,
-        deadline=exploration.deadline,
     )
 
 
 def weighed_shapes(
     context: Context,
-    columns: Columns,
-    least_s: Array,
-    footprint: Footprint,
     values: Mapping[str, Sequence[int]],
-    penalty: Array | None = None,
+    shapes: tuple[Columns, Array, Footprint],
+    members: Index,
+    penalty: Array | None = None,  # The part of the weight that is one, if not all of it
 ) -> Shapes:
-    """The shapes that can fit, their bounds under the least weight with which they do.
-
-    ``penalty``: the part of the weight that is penalties; all of it if not given.
-    """
-    weight = degree_penalty(context, as_strategies(context, columns))
-    weight *= footprint.least_weight(columns, values, partial(sharding_penalty, context))
-    can_fit = np.flatnonzero(np.isfinite(weight))
+    """The families that can fit, their bounds under the least weight with which they do."""
+    columns, least_s, footprint = shapes
+    first = members[0]
+    families = take(columns, first) | dict.fromkeys(IN_FAMILY, np.ones_like(first))
+    # What is least among the shapes of every family.
+    bounds = np.stack([least_s, footprint.kept_bytes])
+    bounds = np.pad(bounds, [(0, 0), (0, 1)])
+    bound_s, kept_bytes = np.minimum.reduceat(bounds, members.T.ravel(), axis=1)[:, ::2]
+    least = footprint.take(first).but(kept_bytes=kept_bytes)
+    weight = degree_penalty(context, as_strategies(context, families))
+    weight *= least.least_weight(families, values, partial(sharding_penalty, context))
+    can_fit = np.isfinite(weight)
     return Shapes(
-        columns=take(columns, can_fit),
-        lower_s=(least_s * weight)[can_fit],
+        columns=columns,
+        least_s=least_s,
+        footprint=footprint,
+        members=members[:, can_fit],
+        lower_s=(bound_s * weight)[can_fit],
         weight=weight[can_fit],
         penalty=(weight if penalty is None else penalty)[can_fit],
-        footprint=footprint.take(can_fit),
     )
 
 
 def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Exploration:
     """No shapes to open; these strategies, under every policy, to refine and solve."""
+    free = np.zeros(len(strategy))
     found = Exploration(
         enumeration=enumeration,
+        layers=LayerTable(context=enumeration.context),
         shapes=Shapes(
             columns={name: getattr(strategy, name) for name in SHAPE},
-            lower_s=np.zeros(len(strategy)),
-            weight=np.ones(len(strategy)),
-            penalty=np.ones(len(strategy)),
+            least_s=free,
+            footprint=Footprint(
+                context=enumeration.context, dense_params=free, expert_params=free, kept_bytes=free
+            ),
+            members=np.array([range(len(free)), range(1, len(free) + 1)]),
+            lower_s=free,
+            weight=free + 1.0,
+            penalty=free + 1.0,
         ),
     )
     model = found.pricing.model(strategy)
@@ -308,9 +322,12 @@ def explored(
     layers = LayerTable(context=context)
     columns = joined(list(enumeration.listed(until)))
     least_s, footprint = shape_bounds(context, columns, enumeration.narrowing.kinds, layers)
+    others = (columns[name] for name in SHAPE if name not in IN_FAMILY)
+    first = np.flatnonzero(np.any([np.diff(each, prepend=-1) for each in others], axis=0))
+    members = np.stack([first, np.append(first, len(least_s))[1:]])
     return Exploration(
         enumeration=enumeration,
-        shapes=weighed_shapes(context, columns, least_s, footprint, enumeration.values),
+        shapes=weighed_shapes(context, enumeration.values, (columns, least_s, footprint), members),
         one_per_layout=one_per_layout,
         layers=layers,
         deadline=deadline,

@@ -15,8 +15,8 @@ from planner.search.ranking.penalties import TIE_FRACTION
 from planner.search.ranking.rank import Best, Field, Ranked, fastest_within, least_values, top_k
 from planner.units import Array, Index
 
-# Shapes on few GPUs that take about as long as what every call takes.
-NUM_AHEAD = 8192
+# Families of shapes that take about as long as what every call takes.
+NUM_AHEAD = 2**9
 
 Order = Literal["at_most", "fewest_gpus", "fastest", "gpu_seconds"]
 
@@ -121,14 +121,9 @@ def _on_fewest_gpus(exploration: Exploration, k: int) -> Best:
     no_limit_s = without_job_limits(candidates.gpus)
     possible = exploration.shapes_below(no_limit_s)
     possible = possible[exploration.shapes.group[possible].argsort(kind="stable")]
-    of_shapes = exploration.shapes.group[possible]
-    num_opened = 0
-    for group in np.unique(np.concatenate([of_shapes, candidates.group])).tolist():
-        first = int(np.searchsorted(of_shapes, group))
-        # Of small groups, of which hardly anything fits, several whole ones are opened at once.
-        if num_opened <= first < len(of_shapes):
-            num_opened = int(np.searchsorted(of_shapes, of_shapes[first:][: NUM_AHEAD + 1][-1]))
-            exploration.open(possible[first:num_opened], no_limit_s)
+    # Of small groups hardly anything fits: several are opened at once.
+    exploration.open(possible[:NUM_AHEAD], no_limit_s)
+    for group in range(len(candidates.gpus)):
         best = top_k(exploration, group, k - len(ranked))
         if not ranked:
             bound_s = min(bound_s, best.bound_s)

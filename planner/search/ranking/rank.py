@@ -10,7 +10,7 @@ from planner.search.ranking.exploration import Exploration, Shapes
 from planner.search.stages.solver import CLOSED, Split
 from planner.units import Array, Index, Mask
 
-FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 128, 256, 64
+FIRST_SHAPES, FIRST_ROWS, FIRST_SOLVED = 32, 256, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +86,12 @@ def least_values(exploration: Exploration, *fields: Field) -> list[Best]:
     # Below a guess there are few, which are opened at once.
     num_shapes = FIRST_SHAPES if np.isinf(fields[0].limit_s) else 8 * FIRST_SHAPES
     num_rows = FIRST_ROWS
-    left: list[Index | None] = [None] * len(fields)
     while not exploration.is_late:
         to_open = list[tuple[Index, Array]]()
         to_refine = list[tuple[Index, Array]]()
-        for place, field in enumerate(fields):
+        for field in fields:
             limits = field.limits_s(field.kth_value(candidates))
-            left[place] = shapes = exploration.shapes_below(limits, left[place])
+            shapes = exploration.shapes_below(limits)
             rows = np.flatnonzero(candidates.unrefined_below(limits) & candidates.may_lead())
             of_shapes = field.bounds(all_shapes, shapes)
             of_rows = field.bounds(candidates, rows)
@@ -175,12 +174,12 @@ def frontier(exploration: Exploration) -> list[Best]:
     """
     candidates, all_shapes = exploration.candidates, exploration.shapes
     best_s = np.full(len(candidates.gpus), np.inf)
-    per_group, shapes = 1, None
+    per_group = 1
     while not exploration.is_late:
         np.minimum.at(best_s, candidates.group, candidates.upper_s)
         # The best time known of a number of GPUs and of all smaller ones.
         limit = np.minimum.accumulate(best_s)
-        shapes = exploration.shapes_below(limit, shapes)
+        shapes = exploration.shapes_below(limit)
         if not len(shapes) and not candidates.unrefined_below(limit).any():
             break
         chosen = _first_per_group(all_shapes.lower_s, shapes, all_shapes.group, per_group)

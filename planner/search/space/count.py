@@ -88,7 +88,7 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     )
     for shapes in chunks:
         num_shapes += len(shapes["tp"])
-        strategy = enumeration.strategies(shapes)
+        strategy = enumeration.strategies_of(shapes)[0]
         for name, values in seen.items():
             values.update(np.unique(getattr(strategy, name)).tolist())
         offers = offers_activation_offload(context, strategy)

@@ -89,30 +89,23 @@ class Footprint(Rowed):
 
 
 def shape_bounds(
-    context: Context, shapes: Columns, kinds: Sequence[str], layers: LayerTable | None = None
+    context: Context, shapes: Columns, kinds: Sequence[str], layers: LayerTable
 ) -> tuple[Array, Footprint]:
     """Return a lower bound on every shape's iteration time, and what it takes of memory."""
-    layers = layers or LayerTable(context=context)
-    rows = len(shapes["tp"])
-    every = layers.costs(as_strategies(context, shapes)) if rows else None
-    lower, dense, expert, kept = (np.zeros(rows) for _ in range(4))
-    num_at_once = 2**17
-    for start in range(0, rows, num_at_once):
-        part = np.arange(start, min(start + num_at_once, rows))
-        strategy = as_strategies(context, take(shapes, part))
-        assert every is not None
-        costs = every.take(part)
-        dense[part], expert[part] = costs.at(costs.params), costs.at(costs.expert_params)
-        # A layer keeps its input at least, nothing if that is offloaded.
-        offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
-        kept[part] = np.where(offered, 0.0, costs.at(costs.boundary_bytes))
-        if tuple(kinds) == ("none",):
-            share = costs.num_leading / context.model.num_blocks
-            lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
-            kept[part] = costs.at(share * lead + (1.0 - share) * body)
-        lower[part] = _lower_s(context, strategy, costs)
-    return lower, Footprint(
-        context=context, dense_params=dense, expert_params=expert, kept_bytes=kept
+    strategy = as_strategies(context, shapes)
+    costs = layers.costs(strategy)
+    # A layer keeps its input at least, nothing if that is offloaded.
+    offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
+    kept_bytes = np.where(offered, 0.0, costs.at(costs.boundary_bytes))
+    if tuple(kinds) == ("none",):
+        share = costs.num_leading / context.model.num_blocks
+        lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
+        kept_bytes = costs.at(share * lead + (1.0 - share) * body)
+    return _lower_s(context, strategy, costs), Footprint(
+        context=context,
+        dense_params=costs.at(costs.params),
+        expert_params=costs.at(costs.expert_params),
+        kept_bytes=kept_bytes,
     )
 
 

@@ -100,10 +100,6 @@ class Enumeration:
             if is_late:
                 return
 
-    def strategies(self, shapes: Columns) -> StrategyColumns:
-        """All legal strategies of the given shapes."""
-        return self.strategies_of(shapes)[0]
-
     def strategies_of(self, shapes: Columns) -> tuple[StrategyColumns, Index]:
         """All legal strategies of the given shapes, and which shape each has."""
         columns = self._decide({**shapes, "shape": np.arange(len(shapes["tp"]))}, STATES)
