@@ -61,8 +61,7 @@ def changed(
     beside: tuple[str, ...] = (),
 ) -> Change:
     """A change of the context whose words are its options, but for those ``beside``."""
-    words = " ".join(options)
-    return Change(words=words, case=case.of(context), options=(*options, *beside))
+    return Change(words=" ".join(options), case=case.of(context), options=(*options, *beside))
 
 
 def narrowed(case: Case, text: str) -> Case | None:

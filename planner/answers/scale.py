@@ -64,8 +64,7 @@ def gpus_for_deadline(total_flops: float, flops_per_s: float, seconds: float) ->
 
     FLOPs of a dense model are about ``6 · parameters · tokens``, attention and recomputation
     excluded; ``flops_per_s`` is what one accelerator achieves in training, so the result holds near
-    the number of them at which that was found. Source: Narayanan et al. 2021, arXiv 2104.04473,
-    section 5.1.
+    the number of them at which that was found. Source: arXiv 2104.04473, section 5.1.
     """
     return total_flops / (flops_per_s * seconds)
 

@@ -77,8 +77,7 @@ def read_base(argument: str) -> Base:
         whole = cluster.node.whole.name
         message = f"a part of a node cannot be calibrated; give whole ones, such as 1x{whole}"
         raise InputError.single("command line", "CLUSTER", message)
-    raw = {"node": cluster.node.name, "count": cluster.num_nodes}
-    return Base(cluster=cluster, raw=raw)
+    return Base(cluster=cluster, raw={"node": cluster.node.name, "count": cluster.num_nodes})
 
 
 def named_files(raw: Mapping[str, Any]) -> dict[str, str]:

@@ -46,8 +46,7 @@ class Start:
     def written(self, origin: Layout, context: Context, strategy: Strategy) -> Written:
         """Write a strategy into the file and read that; raises ExpressError and InputError.
 
-        What is assumed of the script or its launcher, and stays as ``origin`` has it, is not
-        written.
+        What is assumed of script or launcher and stays as ``origin`` has it is not written.
         """
         own, asked = self.layout.context.job, self.job.request
         asked = replace(asked, num_gpus=self.num_gpus, seq_len=own.seq_len)

@@ -67,14 +67,13 @@ def model_flops_per_iteration(
     """FLOPs of one optimizer step under FLOPS_CONVENTION.
 
     ``3 · Σ_ops forward_flops · global_batch``; three for forward and the two backward products, of
-    which a frozen weight has one.
-    Attention: ``2 · s · heads · (d_qk + d_v)`` per token and layer over the whole square, of which
-    ``seen_fraction`` is needed; of documents shorter than a sequence s is ``Σl²/Σl`` of theirs, and
-    padding is no token. An encoder-decoder's decoder layers need half of their own square
-    and all of the one over the encoder. Padding of the vocabulary is not counted. Every layer of
-    multi-token prediction counts as another layer, its projection ``4 s h²`` and a vocabulary.
-    Source: PaLM, arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A (both over the whole
-    square); Megatron-LM, training/training.py, num_floating_point_operations.
+    which a frozen weight has one. Attention: ``2 · s · heads · (d_qk + d_v)`` per token and layer
+    over the whole square, of which ``seen_fraction`` is needed; of documents shorter than a
+    sequence s is ``Σl²/Σl`` of theirs, and padding is no token. An encoder-decoder's decoder layers
+    need half of their own square and all of the one over the encoder. Padding of the vocabulary is
+    not counted. Every layer of multi-token prediction counts as another layer, its projection ``4 s
+    h²`` and a vocabulary. Source: PaLM, arXiv 2204.02311, appendix B; arXiv 2205.05198, appendix A
+    (both over the whole square); Megatron-LM, training/training.py, num_floating_point_operations.
     """
     shape = LayerShape.all_of(1.0, job.seq_len)
     frozen_share = 2.0 / 3.0 if traits.training.is_frozen else 1.0

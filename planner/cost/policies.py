@@ -165,10 +165,9 @@ def activation_transfer_s(parts: StageParameters) -> Array:
 def activation_offload(parts: StageParameters, times: LayerTimes) -> tuple[Duration, Array]:
     """Transfers of a layer whose activations are offloaded, and what they add once to its stage.
 
-    Everything goes to the host in forward and comes back in backward; per pass
-    ``max(compute, fetch + transfer) - max(compute, fetch)`` shows,
-    behind the parameters' own fetch over the same link, and the first layer's way there and back
-    (:func:`overlap.prefetch_fill_s`); two layers' buffers
+    Everything goes to the host in forward and comes back in backward; per pass ``max(compute, fetch
+    + transfer) - max(compute, fetch)`` shows, behind the parameters' own fetch over the same link,
+    and the first layer's way there and back (:func:`overlap.prefetch_fill_s`); two layers' buffers
     (:func:`buffers.offload_buffer_bytes`). Source: transformer_engine/pytorch/cpu_offload.py, which
     spreads the transfers of some layers over all of a pass: what that hides further is left out.
     """

@@ -248,8 +248,7 @@ class Rules(list[FormatRule], Generic[View]):
     Where one expression says it, ``when`` is that function, ``name`` its name, and ``holds`` what
     is wrong. ``view`` makes what functions ask; None: the rules say nothing of this file.
 
-    A function returns all that may be wrong with ``key``, or violations. Without flag ``on`` none
-    is asked.
+    A function returns all that may be wrong with ``key``, or violations, if flag ``on`` is set.
     """
 
     def __init__(self, view: Callable[..., View | None]) -> None:

@@ -290,8 +290,7 @@ def core_op(model: ModelSpec, shape: LayerShape, traits: KernelTraits) -> Op:
 def mean_keys(most: float, seq_len: Array | float) -> Array:
     """Mean keys that a causal query sees: ``k - k(k-1)/2s``, of shorter sequences half of all.
 
-    The first k queries see all before them, the others k. Source: DeepSeek-V3.2, arXiv 2512.02556,
-    section 2.1.
+    The first k queries see all before them, the others k. Source: arXiv 2512.02556, section 2.1.
     """
     long = most - most * (most - 1.0) / (2.0 * np.asarray(seq_len))
     return np.where(np.asarray(seq_len) > most, long, np.asarray(seq_len) / 2.0)

@@ -54,15 +54,14 @@ def kept_elements(mixer: MixerSpec) -> float:
     Mamba-1 (Jamba): the projection's output, the convolution's, the time step, output before and
     behind the gate, and the second projection's output before and behind its norms
     (selective_scan_interface.py of mamba_ssm; transformers modeling_jamba.py). Mamba-2: the
-    projection's output, the scan's output before and behind the gate, and where a
-    norm follows the input of the output projection (save_for_backward of
-    MambaSplitConv1dScanCombinedFn in mamba_ssm ops/triton/ssd_combined.py; the norm and projection
-    of Megatron-Core ssm/mamba_mixer.py).
-    Delta rules: the projection's output and what is convolved, queries and keys expanded to the
-    heads of values, values, the output before and behind the norm, a Q x Q block per head and
-    token, and 12 bytes of fp32 gates per head (fla/ops/gated_delta_rule/chunk.py; Kimi Delta two
-    blocks, and a gate per channel: fla/ops/kda). Lightning: q, k, v, output, gate and product.
-    Excludes what a kernel rebuilds in backward.
+    projection's output, the scan's output before and behind the gate, and where a norm follows the
+    input of the output projection (save_for_backward of MambaSplitConv1dScanCombinedFn in mamba_ssm
+    ops/triton/ssd_combined.py; the norm and projection of Megatron-Core ssm/mamba_mixer.py). Delta
+    rules: the projection's output and what is convolved, queries and keys expanded to the heads of
+    values, values, the output before and behind the norm, a Q x Q block per head and token, and 12
+    bytes of fp32 gates per head (fla/ops/gated_delta_rule/chunk.py; Kimi Delta two blocks, and a
+    gate per channel: fla/ops/kda). Lightning: q, k, v, output, gate and product. Excludes what a
+    kernel rebuilds in backward.
     """
     values, keys, heads = mixer.value_size, mixer.key_size, mixer.num_heads
     if mixer.kind == "lightning":

@@ -258,8 +258,7 @@ class Op:
 
 def linear(name: str, m: Array, n: Array, k: Array, params: Array) -> Op:
     """A weight matrix of k x n applied to m tokens."""
-    product = Gemm(m=m, n=n, k=k)
-    return Op(name=name, params=params, gemms=(product,))
+    return Op(name=name, params=params, gemms=(Gemm(m=m, n=n, k=k),))
 
 
 def kept_token_fraction(shape: LayerShape, traits: KernelTraits) -> Array:

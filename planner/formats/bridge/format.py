@@ -65,7 +65,7 @@ from planner.formats.megatron.mapping import (
 )
 from planner.formats.megatron.model import SIZES
 from planner.formats.megatron.options import ETP, options_by_dest
-from planner.formats.megatron.states import BF16_GRADIENTS, SORTING, environment, traits_of
+from planner.formats.megatron.states import BF16_GRADIENTS, LOSS, SORTING, environment, traits_of
 from planner.formats.megatron.states import FP32_GRADIENTS as ACCUMULATED
 from planner.formats.settings import Settings, as_whole, decided, given, model_named, which
 from planner.formats.shell.edit import edited
@@ -156,8 +156,9 @@ def read(source: SourceText) -> ParsedConfig:
     for name, key in left.items():
         if key not in reader.settings:
             decisions.pop(name, None)
-    # Recipes of mixtures fuse what sorts tokens.
-    traits = list(traits_of(options | {SORTING: Located(key=SORTING, value=True)}))
+    # Recipes fuse the loss, those of mixtures what sorts tokens.
+    fused = Located(key=NAME, value=True)
+    traits = list(traits_of({LOSS: fused, SORTING: fused} | options))
     if training:
         decisions["profile"] = replace(reader.settings[RANK], value=NAME)
         said = {key: str(given(reader.settings, key)).lower() for key in (DROPOUT, SHARES)}

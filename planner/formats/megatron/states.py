@@ -29,6 +29,7 @@ from planner.formats.megatron.options import (
     word,
 )
 from planner.formats.settings import Settings, as_number, flag, given
+from planner.frameworks.registry import FACTS
 from planner.frameworks.settings import capacity_settings, runtime_settings
 from planner.spec.strategy import Strategy
 from planner.spec.traits import Setting
@@ -64,6 +65,7 @@ EXPERT_SHARDS = "--expert-tensor-parallel-num-weight-shards"
 # Of tokens to experts; all but flex are priced as the plain all-to-all.
 DISPATCHER, BACKEND = "--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend"
 SORTING, FUSED = "--moe-permute-fusion", "--moe-permute-fusion-into-hybridep"
+LOSS = "--cross-entropy-loss-fusion"
 GRAPHS = "--cuda-graph-impl"
 # The form of checkpoints that Megatron-FSDP has.
 DTENSOR = "fsdp_dtensor"
@@ -281,7 +283,9 @@ def of_runtime(settings: Settings) -> Decided:
 
 
 def traits_of(settings: Settings) -> Iterator[Setting]:
-    """The capacity of experts that a file asks for, cut weights, and the types of Adam's states."""
+    """Loss, capacity of experts, cut weights and types of Adam's states that a file asks for."""
+    if not flag(settings, LOSS):
+        yield f"{FACTS}.loss", "vocab-parallel"
     factor = as_number(given(settings, CAPACITY))
     if factor is not None and factor > 0:
         yield from capacity_settings(factor, pads=flag(settings, PADS))

@@ -381,8 +381,9 @@ def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
     SIMPLICITY where the context ranks by it. Excludes what is decided per layer and per stage
     (:func:`policy_penalty`, :func:`uneven_penalty`).
     """
-    uses = [*degree_uses(context, columns), *state_uses(context, columns)]
-    return _product(context, columns, uses)
+    return _product(
+        context, columns, [*degree_uses(context, columns), *state_uses(context, columns)]
+    )
 
 
 def _activation_offload(context: Context) -> str:

@@ -245,8 +245,7 @@ def _counts(model: StageModel, limits: Limits, layers: Array) -> Array:
 def group_by_pp(strategy: StrategyColumns) -> Iterator[tuple[int, Index]]:
     """Positions of rows whose pipeline degrees lie between two powers of two, and the largest.
 
-    Few rows of more than one stage stay together: a further call takes longer than stages that hold
-    no layers.
+    Few rows of several stages stay together: a further call takes longer than empty stages.
     """
     if not len(strategy):
         return

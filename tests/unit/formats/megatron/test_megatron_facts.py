@@ -10,7 +10,7 @@ from planner.catalog.models import load_model
 from planner.cost.context import Context
 from planner.errors import InputError
 from planner.formats.format import SourceText
-from planner.formats.megatron.states import FUSED, PADS, SORTING
+from planner.formats.megatron.states import FUSED, LOSS, PADS, SORTING
 from planner.formats.registry import load_format
 from planner.frameworks.registry import load_traits
 from planner.frameworks.settings import capacity_settings, runtime_settings
@@ -37,12 +37,13 @@ def spelled(name: str, line: str) -> str:
     return line if name == "megatron" else f"model.{option[2:].replace('-', '_')}={value or 'true'}"
 
 
-FIRST = {"megatron": f"--num-experts 8\n{SORTING}", "bridge": "model.num_moe_experts=8"}
+FIRST = {"megatron": f"--num-experts 8\n{SORTING}\n{LOSS}", "bridge": "model.num_moe_experts=8"}
 
 
-def test_torch_sorts_tokens_where_nothing_else_is_asked_to() -> None:
-    source = SourceText(path="file", text="--num-experts 8")
-    assert load_format("megatron").read(source).traits == runtime(dispatcher="alltoall-unfused")
+def test_nothing_is_fused_that_a_file_does_not_ask_for() -> None:
+    found = load_format("megatron").read(SourceText(path="file", text="--num-experts 8")).traits
+    facts = ("software.loss", "vocab-parallel"), *runtime(dispatcher="alltoall-unfused")
+    assert found == facts
 
 
 @pytest.mark.parametrize("name", FIRST)
