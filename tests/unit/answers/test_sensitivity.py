@@ -1,5 +1,7 @@
 """Sensitivity: crossings, slopes, and what is worth measuring."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.answers.base import Deadline, Plan
@@ -33,18 +35,17 @@ def result(case: Case) -> Sensitivity:
 
 
 def winner(case: Case, figure: Parameter, factor: float) -> Plan | None:
-    return first_plan(case.with_each(lambda each: figure.scaled(each, factor)), Deadline())
+    case = case.with_each(lambda each: replace(figure.scaled(each, factor), ranking="evidence"))
+    return first_plan(case, Deadline())
 
 
 def test_at_a_crossing_the_winner_changes(case: Case, result: Sensitivity) -> None:
-    crossings = [(one, each) for one in result.responses for each in one.crossings]
+    hardware = [one for one in result.responses if one.figure.is_hardware]
+    crossings = [(one.figure, each.factor) for one in hardware for each in one.crossings]
     assert crossings
-    for one, crossing in crossings:
-        if not one.figure.is_hardware:
-            continue
-        nearer = crossing.factor * (1.011 if crossing.factor < 1.0 else 1 / 1.011)
-        inside = winner(case, one.figure, nearer)
-        beyond = winner(case, one.figure, crossing.factor)
+    for figure, factor in crossings:
+        nearer = factor * (1.011 if factor < 1.0 else 1 / 1.011)
+        inside, beyond = (winner(case, figure, each) for each in (nearer, factor))
         assert inside is not None
         assert layout_of(inside) == layout_of(result.best)
         assert beyond is None or layout_of(beyond) != layout_of(result.best)

@@ -42,8 +42,7 @@ FIRST = {"megatron": f"--num-experts 8\n{SORTING}\n{LOSS}", "bridge": "model.num
 
 def test_nothing_is_fused_that_a_file_does_not_ask_for() -> None:
     found = load_format("megatron").read(SourceText(path="file", text="--num-experts 8")).traits
-    facts = ("software.loss", "vocab-parallel"), *runtime(dispatcher="alltoall-unfused")
-    assert found == facts
+    assert found == (("software.loss", "vocab-parallel"), *runtime(dispatcher="alltoall-unfused"))
 
 
 @pytest.mark.parametrize("name", FIRST)
