@@ -330,7 +330,7 @@ def main() -> None:
     rows = compare_all(records)
     small, *others = (
         compare_all(read_runs(DATA / f"{name}_runs.jsonl").records)
-        for name in ("fine_tuning", "single_node", "ordinary", "hybrid")
+        for name in ("fine_tuning", "single_node", "ordinary", "later", "hybrid")
     )
     every = [*small, *(row for found in others for row in found)]
     held_out = cross_validate(samples_of(records), load_constants())

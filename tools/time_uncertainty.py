@@ -103,20 +103,26 @@ def _percentiles(runs: Sequence[Run]) -> tuple[float, float]:
 def regimes(runs: Sequence[Run]) -> dict[RunClass, Regime]:
     """Classes that have a range, the broadest first: those with enough runs and sources, and all.
 
-    One with fewer takes the range of all kinds that were run so.
+    One with fewer, of two sources or more, is as wide as the range of all kinds that were run so,
+    and wider where its own runs are; the rest take that range as it is.
     """
     members: dict[RunClass, list[Run]] = defaultdict(list)
     for run in runs:
         for key in wider_regimes(run.key):
             members[key].append(run)
-    found = {}
+    found: dict[RunClass, Regime] = {}
     for key in sorted(members, key=lambda key: (sum(map(bool, key)), key)):
         own = members[key]
-        is_known = len(own) >= MIN_RUNS and len({run.source for run in own}) >= MIN_SOURCES
-        if key == ALL or is_known:
-            low, high = _percentiles(own)
-            used = tuple(sorted({run.accelerator for run in own}))
-            found[key] = Regime(runs=tuple(own), low=low, high=high, accelerators=used)
+        num_sources = len({run.source for run in own})
+        low, high = _percentiles(own)
+        used = {run.accelerator for run in own}
+        if key != ALL and (len(own) < MIN_RUNS or num_sources < MIN_SOURCES):
+            if num_sources < 2:
+                continue
+            wider = next(found[each] for each in wider_regimes(key) if each in found)
+            low, high = min(low, wider.low), max(high, wider.high)
+            used |= {*wider.accelerators}
+        found[key] = Regime(runs=tuple(own), low=low, high=high, accelerators=tuple(sorted(used)))
     return found
 
 

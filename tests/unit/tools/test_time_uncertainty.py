@@ -43,6 +43,7 @@ def test_a_class_needs_runs_of_several_sources(many: list[Run]) -> None:
     assert list(found) == [ALL, ("", "tuned"), DENSE]
     assert narrowest(ranges(found), OFFLOAD) == ranges(found)["", "tuned"]
     assert narrowest(ranges(found), FAR) == ranges(found)[ALL]
+    assert regimes([*many, *runs(OFFLOAD, "other", [9.0])])[OFFLOAD].high == 9.0
 
 
 def test_a_source_weighs_the_same_however_many_runs_it_has(many: list[Run]) -> None:
