@@ -174,7 +174,7 @@ def _run(typed: list[str]) -> None:
         # As shells report a program that wrote into a closed pipe; 1 would mean findings.
         if isinstance(stop.__context__, BrokenPipeError):
             sys.exit(141)
-        if stop.code == InputError.exit_code:
+        if stop.code == InputError.exit_code and not isinstance(stop.__context__, typer.Exit):
             say(*_try(words))
         raise
     except OSError as error:

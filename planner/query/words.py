@@ -139,7 +139,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--tflops": "stands in every answer, beside MFU and tokens/s; no option asks for it",
     "--max-memory": "memory is the accelerator's; --margin says what percentage stays free",
 }
-ELSEWHERE = {**UNKNOWN_OPTIONS, **dict.fromkeys(OF_CLUSTER, "the cluster says it, as 16xh100")}
+ELSEWHERE = {**UNKNOWN_OPTIONS, **dict.fromkeys(OF_CLUSTER, "the cluster says it: NUMBERxNAME")}
 # Commands of a model and a cluster, and what each needs besides.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "plan": (),
