@@ -80,21 +80,19 @@ def _on_device(case: Case) -> Iterator[Change]:
 
 
 def resident_variant(answer: Answer) -> Variant | None:
-    """The first smaller optimizer under which a plan without offload is no slower.
-
-    Of the first plan; where that offloads nothing, the first switch for one on fewer GPUs.
-    """
-    rows = [row for row in (answer.plans[0], *answer.ladder) if row.strategy.offload != "none"]
-    if not rows or answer.aim.objective != "iteration_s":
+    """The first smaller optimizer, on fewer GPUs switch, that spares offload and is no slower."""
+    rows = (answer.plans[0], *answer.ladder)
+    row = next((row for row in rows if row.strategy.offload != "none"), None)
+    if row is None or answer.aim.objective != "iteration_s":
         return None
-    asked = Case(contexts=(rows[0].context,), narrowing=answer.narrowing)
-    sized = narrowed(asked, f"--where gpus=={rows[0].num_gpus}")
+    asked = Case(contexts=(row.context,), narrowing=answer.narrowing)
+    sized = narrowed(asked, f"--where gpus=={row.num_gpus}")
     inside = sized and narrowed(sized, NOTHING_OFFLOADED)
-    changes = _on_device if rows[0] is answer.plans[0] else switches
+    changes = _on_device if row is rows[0] else switches
     for change in changes(inside) if inside else ():
         plan = best(change.case, Deadline(answer.beside_s or Deadline.PLAN_S)).plan
-        if plan is not None and plan.ranked_s <= rows[0].ranked_s:
-            return Variant.of(rows[0], plan, [change.words])
+        if plan is not None and plan.ranked_s <= row.ranked_s:
+            return Variant.of(row, plan, [change.words])
     return None
 
 

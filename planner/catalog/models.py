@@ -64,8 +64,7 @@ def _known_instead(name: str) -> str:
         alike = [known for known in sizes if abs(sizes[known] / size - 1.0) <= 0.15]
     told = [known for known in alike if known.endswith(f"-{name.lower()}")]
     # A size alone is, in most mouths, that of a Llama.
-    wanted = f"llama3.1-{name}" if told else name
-    if hint := did_you_mean(wanted, told or alike):
+    if hint := did_you_mean(f"llama3.1-{name}" if told else name, told or alike):
         return hint
     if size is None:
         return f"{len(alike)} are known; `planner show models` lists them"

@@ -174,5 +174,6 @@ def _is_cluster(text: str) -> bool:
     from planner.catalog.clusters import load_cluster
 
     with suppress(InputError):
-        return bool(load_cluster(text))
+        load_cluster(text)
+        return True
     return False

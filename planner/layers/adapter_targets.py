@@ -14,6 +14,7 @@ from planner.spec.model import ModelSpec, has_shared_gate
 from planner.spec.training import TARGET_GROUPS, WHOLE, Training, target_words
 from planner.spec.traits import KernelTraits
 
+# Products of routed experts, whose weights are one stack.
 EXPERTS = ("expert_up", "expert_down")
 PAIR = ("gate", "up")
 # Mixtures of whose layers "all linear" is attention: experts and router are nn.Parameter, and the

@@ -28,8 +28,6 @@ from planner.spec.training import FROZEN_BYTES, QUANTISED_BYTES, Dequantisation,
 from planner.spec.traits import KernelTraits
 from planner.units import Array
 
-# Products of routed experts, whose weights are one stack.
-
 
 def is_by_rows(adapter: Adapter) -> bool:
     """The matrix beside which it stands is split by rows: its input is split, its output summed."""

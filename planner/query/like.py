@@ -68,7 +68,7 @@ def _recipe(name: str) -> Recipe:
 
 
 def _of_recipe(name: str, query: Query) -> dict[str, Any]:
-    from planner.search.space.expressions import ALIASES  # not for lists of recipes
+    from planner.search.space.expressions import ALIASES  # lists of recipes need none
 
     recipe = _recipe(name)
     degrees = stated_degrees(recipe)

@@ -146,6 +146,10 @@ def _best(answer: Answer) -> Iterator[Part]:
     yield plans_table(answer.plans, answer.ladder, fastest=answer.fastest)
 
 
+def _mechanisms(plan: Plan) -> str:
+    return ", ".join(plan.penalties()).replace("_", " ")
+
+
 def _tie_line(answer: Answer) -> str:
     """Return why the first row is first, where another layout is faster under the model."""
     first, fastest = answer.plans[0], answer.fastest
@@ -154,11 +158,10 @@ def _tie_line(answer: Answer) -> str:
     said = []
     row, plan = min(enumerate(answer.plans, start=1), key=lambda one: one[1].estimate.iter_time_s)
     if plan.estimate.iter_time_s < leading_s and plan.penalties():
-        relies = ", ".join(plan.penalties()).replace("_", " ")
         change = plan.estimate.iter_time_s / own_s - 1.0
         said.append(
             f"Row {row} is faster ({change:+.1%}) by the model alone: "
-            f"hardly a published run has its {relies}."
+            f"hardly a published run has its {_mechanisms(plan)}."
         )
     if fastest is not None:
         layout = short_layout(fastest.strategy)
@@ -170,8 +173,7 @@ def _tie_line(answer: Answer) -> str:
         said.append(f"Fastest {kind}: {layout} ({faster}).")
         tie = f"Row 1 is the simplest within {TIE_FRACTION:.1%} of it (≈): a tie."
         if own_s > (1.0 + TIE_FRACTION) * leading_s:
-            relies = ", ".join(fastest.penalties()).replace("_", " ")
-            tie = f"Hardly a published run has its {relies}."
+            tie = f"Hardly a published run has its {_mechanisms(fastest)}."
         said.append(tie)
     return " ".join(said)
 

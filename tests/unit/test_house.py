@@ -18,7 +18,7 @@ ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
     "statements": 26_449,
-    "lines": 61_247,
+    "lines": 61_245,
     "files": 278,
     "names per 1,000 lines": 62.5,
     "tokens per line of code": 8.58,

@@ -296,10 +296,10 @@ def traits_of(settings: Settings) -> Iterator[Setting]:
 
 def _of_mixtures(settings: Settings) -> Iterable[Setting]:
     """What sends tokens to experts and sorts them, and what CUDA graphs hold of their launches."""
-    by = "" if flag(settings, SORTING) else "-unfused"
+    suffix = "" if flag(settings, SORTING) else "-unfused"
     hybrid = "hybridep-fused" if flag(settings, FUSED) else "hybridep"
-    flex = hybrid if word(settings, BACKEND) == "hybridep" else "deepep" + by
-    dispatcher = flex if word(settings, DISPATCHER) == "flex" else "alltoall" + by
+    flex = hybrid if word(settings, BACKEND) == "hybridep" else "deepep" + suffix
+    dispatcher = flex if word(settings, DISPATCHER) == "flex" else "alltoall" + suffix
     kind = word(settings, GRAPHS)
     graphs = [
         kind,
@@ -308,7 +308,7 @@ def _of_mixtures(settings: Settings) -> Iterable[Setting]:
     ]
     return runtime_settings(
         graphs=graphs if kind != "none" else (),
-        dispatcher=dispatcher if by or DISPATCHER in settings else None,
+        dispatcher=dispatcher if suffix or DISPATCHER in settings else None,
     )
 
 
@@ -327,8 +327,8 @@ def _state_types(settings: Settings) -> Iterator[Setting]:
     has_remainders = flag(settings, "--bf16") and not scaled
     if has_remainders or word(settings, "--main-params-dtype") == "fp16":
         yield "states.master_weight_bytes", 2.0
-    num_bytes = {"fp32": 4.0, "fp8": 1.0}
-    share = sum(num_bytes.get(each, 2.0) for each in moments) / 8.0
+    num_bytes = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+    share = sum(num_bytes[each] for each in moments) / 8.0
     if share < 1.0:
         yield "states.optimizer_state_fraction", share
 

@@ -257,8 +257,7 @@ def weighed_shapes(
     first = members[0]
     families = take(columns, first) | dict.fromkeys(IN_FAMILY, np.ones_like(first))
     # What is least among the shapes of every family.
-    bounds = np.stack([least_s, footprint.kept_bytes])
-    bounds = np.pad(bounds, [(0, 0), (0, 1)])
+    bounds = np.pad(np.stack([least_s, footprint.kept_bytes]), [(0, 0), (0, 1)])
     bound_s, kept_bytes = np.minimum.reduceat(bounds, members.T.ravel(), axis=1)[:, ::2]
     least = footprint.take(first).but(kept_bytes=kept_bytes)
     weight = degree_penalty(context, as_strategies(context, families))
