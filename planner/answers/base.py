@@ -100,6 +100,17 @@ class Plan(Priced):
         """Time it is ranked by: its weighed time if a search found it, else its iteration time."""
         return self.estimate.iter_time_s if self.weighed_s is None else self.weighed_s
 
+    @property
+    def offloads(self) -> bool:
+        """States or activations are moved to the host."""
+        return self.strategy.offload != "none" or self.strategy.layers_under["offloaded"] > 0
+
+    @property
+    def sacrifices(self) -> tuple[bool, int, bool]:
+        """Offload, degrees beside data parallelism, layers recomputed whole; the worst first."""
+        layout = self.strategy
+        return self.offloads, layout.tp * layout.pp * layout.cp, layout.layers_under["full"] > 0
+
     def penalties(self) -> dict[str, float]:
         """Return the penalty of each mechanism it uses: the factor of time to make up for."""
         return penalties_of(self.context, self.strategy)

@@ -13,12 +13,15 @@ from planner.answers.remedies import Remedies, Remedy
 from planner.answers.row import Row
 from planner.answers.whatif import best_within
 from planner.errors import NothingFitsError
+from planner.frameworks.registry import CURRENT, load_traits
 from planner.frameworks.settings import training_frameworks
+from planner.layers.adapter_targets import training_problem
 from planner.layers.parameters import count_parameters
 from planner.query.resolve import Case
 from planner.search.conflicts import ConflictingRules, conflicting_rules
 from planner.search.feasible import SearchTimeoutError
 from planner.spec.strategy import Strategy
+from planner.spec.training import Training
 from planner.units import format_bytes, format_seconds, plural
 
 MOST_SAID = 3
@@ -123,23 +126,22 @@ class NothingFits:
         if self.missing is None or context.traits.training.is_frozen:
             return
         parameters = count_parameters(context.model) / context.cluster.num_accelerators
+        offering = training_frameworks("lora")
+        kernels = load_traits(offering[0], CURRENT).kernels
+        both = {Training(mode="lora"): "in 16 bits", Training(mode="qlora"): "in 4 bits"}
         fitting = [
-            f"{format_bytes(num_bytes * parameters)} {words}"
-            for num_bytes, words in (
-                (2.0, "in 16 bits (--train lora)"),
-                # Four bits and the constants of their blocks, themselves quantised: QLoRA, arXiv
-                # 2305.14314, section 3 (4-bit NormalFloat, double quantisation: 0.127 bits each).
-                (4.127 / 8.0, "in 4 bits (--train qlora)"),
-            )
+            f"{format_bytes(one.frozen_linear_bytes * parameters)} {words} (--train {one.mode})"
+            for one, words in both.items()
             # A fifth is for adapters, their states and activations.
-            if num_bytes * parameters <= 0.8 * context.usable_bytes
+            if one.frozen_linear_bytes * parameters <= 0.8 * context.usable_bytes
+            and training_problem(context.model, one, kernels)[0] != "--train"
         ]
         if fitting:
-            offering = ", ".join(training_frameworks("lora"))
             usable = format_bytes(context.usable_bytes)
             yield (
                 f"frozen weights would take {' or '.join(fitting)} of {usable} per GPU, without "
-                f"gradients or states of theirs; --framework {offering} plans adapters beside them"
+                f"gradients or states of theirs; --framework {', '.join(offering)} plans adapters "
+                "beside them"
             )
 
 
@@ -210,12 +212,10 @@ def explain_nothing(case: Case, deadline: Deadline | None = None) -> NothingFits
     """Find out why nothing fits."""
     deadline = deadline or Deadline()
     until = deadline.within(Deadline.SHORTAGE_S)
-    lacking = [missing_memory(one, case.narrowing, until) for one in case.contexts]
-    missing_bytes = [one.missing_bytes if one else math.inf for one in lacking]
-    nearest = missing_bytes.index(min(missing_bytes))
-    context, missing = case.contexts[nearest], lacking[nearest]
-    others = [other for other in case.contexts if other is not context]
-    case = replace(case, contexts=(context, *others))
+    lacking = [(missing_memory(one, case.narrowing, until), one) for one in case.contexts]
+    lacking.sort(key=lambda pair: pair[0].missing_bytes if pair[0] else math.inf)
+    missing, context = lacking[0]
+    case = replace(case, contexts=tuple(one for _, one in lacking))
     until = deadline.within(Deadline.CHANGES_S)
     endless = case.of(with_memory(context, hbm=UNLIMITED, host=UNLIMITED))
     unconstrained = best_within(endless, until) if missing else None

@@ -7,18 +7,16 @@ from functools import partial
 import numpy as np
 
 from planner.answers.base import Answer, Deadline, Found, Plan
-from planner.answers.changes import switches
 from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import nothing_fits
 from planner.answers.recipe import Placed, placed
-from planner.answers.variants import Variant, resident_variant, variants
+from planner.answers.variants import Variant, is_spared, resident_variant, useful_switches, variants
 from planner.answers.whatif import bisect, first_of_each, found_by, search_each
 from planner.cost.context import Context
 from planner.notes import Note, NoteKind
 from planner.query.objectives import FASTEST, OBJECTIVES, Aim, objective_matrix
 from planner.query.resolve import Case, Resolved
 from planner.search.ranking.goals import Goal, non_dominated
-from planner.search.ranking.penalties import UNPUBLISHED
 from planner.search.search import (
     Progress,
     SearchResult,
@@ -204,8 +202,7 @@ def answer_question(
     """Answer a question with its margin and limits; the answer may hold no plan.
 
     A switch of the framework that takes less memory comes before offload, further axes and
-    recomputation of whole layers: the answer is the one with it where that needs less of them,
-    ranks no lower, and takes at most UNPUBLISHED times as long as the one without.
+    recomputation of whole layers (:func:`planner.answers.variants.is_spared`).
     """
     ask = partial(
         answer,
@@ -221,11 +218,8 @@ def answer_question(
         return found
     first = found.plans[0]
     case = Case(contexts=(first.context,), narrowing=resolved.narrowing)
-    stated = set(first.context.traits.settings)
-    for change in switches(case) if _sacrifices(first) > (False, 1, False) else ():
+    for change in useful_switches(first, case):
         switched = change.case.context
-        if not stated <= set(switched.traits.settings):
-            continue  # it would take back what was asked for
         contexts = [
             switched if one.traits.name == first.framework else one for one in resolved.contexts
         ]
@@ -233,20 +227,9 @@ def answer_question(
         text = f"with {change.words}; without: {short_layout(first.strategy)}, {time_s}"
         note = Note(kind=NoteKind.given, text=text, subject="settings")
         other = margin(partial(ask, notes=(*resolved.notes, note)), contexts)
-        best = other.plan
-        if best is None or best.ranked_s > first.ranked_s:
-            continue
-        is_near = best.estimate.iter_time_s <= UNPUBLISHED * first.estimate.iter_time_s
-        if is_near and _sacrifices(best) < _sacrifices(first):
-            found, first = other, best
+        if other.plan and is_spared(other.plan, first):
+            found, first = other, other.plan
     return found
-
-
-def _sacrifices(plan: Plan) -> tuple[bool, int, bool]:
-    """Return offload, degrees beside data parallelism, layers recomputed whole; the worst first."""
-    layout = plan.strategy
-    offloads = layout.offload != "none" or layout.layers_under["offloaded"] > 0
-    return offloads, layout.tp * layout.pp * layout.cp, layout.layers_under["full"] > 0
 
 
 def proved(answer: Answer) -> Answer:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 
 from planner.answers.base import Deadline, Plan
 from planner.answers.changes import Kind, argument_of, kinds, most_gpus, of_size
+from planner.answers.variants import is_spared, useful_switches
 from planner.answers.whatif import Change, Scale, best_within, least, unproved
 from planner.query.resolve import Case
 from planner.search.feasible import SearchTimeoutError, smallest_feasible
@@ -18,11 +19,6 @@ class Remedy:
     change: Change
     plan: Plan
     time_factor: float | None  # of seconds per token and GPU without limits of memory
-
-
-def _gpu_seconds_per_token(plan: Plan) -> float:
-    iteration_s = plan.estimate.iter_time_s
-    return iteration_s * plan.num_gpus / plan.context.job.tokens_per_iteration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +43,7 @@ class Remedies:
             single += self.least(kind(self.case))
         found = single or self.pairs(every)
         if larger is not None:
-            is_of_node = larger.change.case.context.cluster.num_accelerators <= self._per_node
+            is_of_node = larger.plan.context.cluster.num_accelerators <= self._per_node
             found.insert(0 if is_of_node else len(found), larger)
         return list(map(self._of_framework, found))
 
@@ -61,12 +57,17 @@ class Remedies:
         return replace(one, change=replace(change, words=words, options=change.options + options))
 
     def remedy(self, change: Change, plan: Plan) -> Remedy:
-        """Return the remedy of a change, with its cost."""
-        ideal, cost_s = self.unconstrained, _gpu_seconds_per_token(plan)
+        """Return the remedy of a change, with its cost, and with switches where a plan has them."""
+        asked = change
+        for switch in useful_switches(plan, asked.case):
+            other = best_within(switch.case, self.deadline)
+            if other and is_spared(other, plan):
+                change, plan = asked.then(switch), other
+        ideal, rate = self.unconstrained, plan.estimate.tokens_per_s_per_gpu
         return Remedy(
             change=change,
             plan=plan,
-            time_factor=None if ideal is None else cost_s / _gpu_seconds_per_token(ideal),
+            time_factor=None if ideal is None else ideal.estimate.tokens_per_s_per_gpu / rate,
         )
 
     def least(self, changes: Iterator[Change] | Scale) -> list[Remedy]:
@@ -80,12 +81,9 @@ class Remedies:
 
     def pairs(self, every: Sequence[Kind]) -> list[Remedy]:
         """Two changes at once, where none alone is enough."""
-        pairs: list[Remedy] = []
-        for first, second in combinations(every, 2):
-            pairs += self.both(first, second)
-            if len(pairs) == 3:  # enough to choose from
-                break
-        return pairs
+        pairs = (one for pair in combinations(every, 2) for one in self.both(*pair))
+        # Enough to choose from.
+        return list(islice(pairs, 3))
 
     def both(self, first: Kind, second: Kind) -> list[Remedy]:
         """Changes of two kinds; the second one first where only it makes room for the other."""
@@ -93,12 +91,7 @@ class Remedies:
             first, second = second, first
         for one in _listed(first(self.case)):
             for found in self.least(second(one.case)):
-                change = replace(
-                    found.change,
-                    words=f"{one.words} and {found.change.words}",
-                    options=(*one.options, *found.change.options),
-                )
-                return [replace(found, change=change)]
+                return [replace(found, change=one.then(found.change))]
         return []
 
     def more_gpus(self) -> Remedy | None:

@@ -42,9 +42,10 @@ def row_of(
     def made(stated: type[Made]) -> type[Made]:
         like = stated.__bases__[0]
         every = {**get_type_hints(like), **more}
-        names = [each.name for each in fields(like) if each.name not in (*leave_out, *more)]
+        names = [each.name for each in fields(like) if not each.name.startswith("_")]
+        left_out = (*leave_out, *more)
         known = {name: _property(like, name) for name in derived}
-        for name in (*(name for name in names if not name.startswith("_")), *more):
+        for name in (*(name for name in names if name not in left_out), *more):
             hint, words = every[name], about.get(name, "")
             if issubclass(like, LayoutFields) and name not in more:
                 decision = FIELDS[name]

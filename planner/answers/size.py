@@ -14,7 +14,6 @@ from planner.query.objectives import JobLimits
 from planner.query.resolve import Case
 from planner.search.search import Progress, SearchResult, no_progress
 from planner.spec.cluster import ClusterSpec
-from planner.spec.strategy import OFFLOAD_POLICIES
 
 IN_GPUS_AND_TIME = ("iteration_s", "gpus")  # what none beats in these is a size worth a look
 ClusterOf = Callable[[int], ClusterSpec]  # the cluster of so many GPUs of the node that is sized
@@ -144,11 +143,7 @@ class Sizer:
         """
         found = self._on_growing(case, clusters())
         inside = narrowed(case, NOTHING_OFFLOADED)
-        if found.chosen is None or inside is None:
-            return found
-        strategy = found.chosen.strategy
-        moved = [name for name in OFFLOAD_POLICIES if strategy.layers_under[name]]
-        if strategy.offload == "none" and not moved:
+        if found.chosen is None or inside is None or not found.chosen.offloads:
             return found
         return replace(found, resident=self._on_growing(inside, clusters()).chosen)
 

@@ -18,6 +18,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, Verdict
 from planner.query.resolve import Case
 from planner.search.ranking.candidates import LAYOUT
+from planner.search.ranking.penalties import UNPUBLISHED
 from planner.search.space.interleaving import default_layers
 from planner.search.space.narrow import Narrowing
 from planner.spec.strategy import (
@@ -69,6 +70,21 @@ def variants(
         if other.strategy != plan.strategy:
             made.append(Variant.of(plan, other, words or ["other stages"]))
     return tuple(made)
+
+
+def useful_switches(plan: Plan, case: Case) -> Iterator[Change]:
+    """Switches that take less memory, where a plan has sacrifices; none takes back what was set."""
+    stated = set(plan.context.traits.settings)
+    for change in switches(case) if plan.sacrifices > (False, 1, False) else ():
+        if stated <= set(change.case.context.traits.settings):
+            yield change
+
+
+def is_spared(switched: Plan, plan: Plan) -> bool:
+    """With a switch a plan needs fewer sacrifices, ranks no lower and is not UNPUBLISHED slower."""
+    is_near = switched.estimate.iter_time_s <= UNPUBLISHED * plan.estimate.iter_time_s
+    is_better = is_near and switched.ranked_s <= plan.ranked_s
+    return is_better and switched.sacrifices < plan.sacrifices
 
 
 def _on_device(case: Case) -> Iterator[Change]:

@@ -25,6 +25,15 @@ class Change:
     options: tuple[str, ...] = ()  # to add to the command; none where one is taken away
     cluster: str = ""  # what to say in place of the cluster, where that changes
 
+    def then(self, further: "Change") -> "Change":
+        """Both changes: this one, and a further one of its question."""
+        return replace(
+            further,
+            words=f"{self.words} and {further.words}",
+            options=(*self.options, *further.options),
+            cluster=self.cluster,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:

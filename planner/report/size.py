@@ -75,10 +75,11 @@ def print_sizing(sizing: Sizing, console: Console, *, verbose: bool = False) -> 
 def _shown_sizes(sizing: Sizing, marked: Mapping[int, Plan]) -> list[Plan]:
     """The marked sizes, those 1, 2 and 4 places beside them, and both ends."""
     sizes = [marked.get(size.num_gpus, size) for size in sizing.sizes]
-    named = [place for place, size in enumerate(sizes) if size.num_gpus in marked]
-    beside = {place + step for place in named for step in (-4, -2, -1, 0, 1, 2, 4)}
-    places = sorted({0, len(sizes) - 1} | beside)
-    return [sizes[place] for place in places if 0 <= place < len(sizes)]
+    shown = {0, len(sizes) - 1}
+    for place, size in enumerate(sizes):
+        if size.num_gpus in marked:
+            shown |= {place + step for step in (-4, -2, -1, 0, 1, 2, 4)}
+    return [size for place, size in enumerate(sizes) if place in shown]
 
 
 def _chosen(sizing: Sizing, plan: Plan) -> list[Text]:

@@ -342,10 +342,11 @@ def read_dumped(path: str, given: Settings) -> tuple[ParsedConfig, str] | None:
     decisions = decisions_of(settings, _whole(words["world_size"]))
     is_fork = _is_on(words, "deepspeed")
     if is_fork:
-        profile = "megatron" if _is_on(words, "fp16") else "megatron-bf16"
-        decisions["profile"] = replace(words["deepspeed"], value=profile)
         stage = words.get("zero_stage")
         decisions |= {"zero_stage": _whole(stage)} if stage else {}
+        shards_more = stage is not None and as_whole(stage.value) in (2, 3)
+        profile = "megatron" if _is_on(words, "fp16") or shards_more else "megatron-bf16"
+        decisions["profile"] = replace(words["deepspeed"], value=profile)
     elif "transformer_impl" not in words:
         # Releases before Transformer Engine.
         decisions["profile"] = replace(words["world_size"], value="classic")

@@ -3,14 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from planner.cost.context import Context
 from planner.cost.module_sets import LayerTable
 from planner.search.ranking.candidates import Bounded, Candidates
-from planner.search.ranking.penalties import degree_penalty, sharding_penalty
+from planner.search.ranking.penalties import degree_uses, evidence_penalty, sharding_uses
 from planner.search.ranking.pricing import Pricing
 from planner.search.ranking.solving import Solving
 from planner.search.space.policies import offered, policies_of
@@ -260,8 +259,10 @@ def weighed_shapes(
     bounds = np.pad(np.stack([least_s, footprint.kept_bytes]), [(0, 0), (0, 1)])
     bound_s, kept_bytes = np.minimum.reduceat(bounds, members.T.ravel(), axis=1)[:, ::2]
     least = footprint.take(first).but(kept_bytes=kept_bytes)
-    weight = degree_penalty(context, as_strategies(context, families))
-    weight *= least.least_weight(families, values, partial(sharding_penalty, context))
+    weight = evidence_penalty(context, as_strategies(context, families), degree_uses)
+    weight *= least.least_weight(
+        families, values, lambda each: evidence_penalty(context, each, sharding_uses)
+    )
     can_fit = np.isfinite(weight)
     return Shapes(
         columns=columns,

@@ -14,7 +14,7 @@ Shares of a step stand for the widths of narrower kinds of differences: those of
 ``planner/frameworks/ratio_errors.yaml``, which ``tools/accuracy.py`` writes; a test holds them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, log, log1p
 from types import MappingProxyType
@@ -355,35 +355,22 @@ def state_uses(context: Context, columns: StrategyColumns) -> Uses:
     ]
 
 
-def _product(context: Context, columns: StrategyColumns, uses: Uses) -> Array:
-    """``Π factor ** times``, one per row."""
-    logs = ((log(factor_of(context, name)), times) for name, times in uses)
-    return np.exp(sum((own * times for own, times in logs if own), np.zeros(len(columns))))
-
-
-def degree_penalty(context: Context, columns: StrategyColumns) -> Array:
-    """The part of :func:`evidence_penalty` that the degrees alone decide.
-
-    So it is a lower bound of the whole for every strategy of a shape.
-    """
-    return _product(context, columns, degree_uses(context, columns))
-
-
-def sharding_penalty(context: Context, columns: StrategyColumns) -> Array:
-    """The part that ZeRO stage and offload alone decide, a further lower bound."""
-    return _product(context, columns, sharding_uses(context, columns))
-
-
-def evidence_penalty(context: Context, columns: StrategyColumns) -> Array:
-    """Product of the factors of what each strategy uses, at least 1; one per row.
+def evidence_penalty(
+    context: Context, columns: StrategyColumns, *parts: Callable[[Context, StrategyColumns], Uses]
+) -> Array:
+    """Product of the factors of what each strategy uses, ``Π factor ** times``; one per row.
 
     Dimensionless, to be multiplied with the modelled time. Source of every factor: PENALTIES, and
-    SIMPLICITY where the context ranks by it. Excludes what is decided per layer and per stage
-    (:func:`policy_penalty`, :func:`uneven_penalty`).
+    SIMPLICITY where the context ranks by it. ``parts``: what is counted, all if none is named; what
+    degrees, or ZeRO stage and offload, use alone is a lower bound. Excludes what is decided per
+    layer and per stage (:func:`policy_penalty`, :func:`uneven_penalty`).
     """
-    return _product(
-        context, columns, [*degree_uses(context, columns), *state_uses(context, columns)]
-    )
+    logs = np.zeros(len(columns))
+    for part in parts or (degree_uses, state_uses):
+        for name, times in part(context, columns):
+            if (factor := factor_of(context, name)) != 1.0:
+                logs += log(factor) * times
+    return np.exp(logs)
 
 
 def _activation_offload(context: Context) -> str:
