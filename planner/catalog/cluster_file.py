@@ -86,7 +86,7 @@ class Overrides:
 
     def apply(self, part: Part, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the raw file of one part with its overridden figures, sourced to the user."""
-        changed = deepcopy(dict(raw))
+        changed = deepcopy(dict(raw)) if self.values or self.levels else dict(raw)
         given = {"basis": "given", "source": "given"}
         for key, value in self.values.items():
             owner, *steps, name = OVERRIDES[key].split(".")
@@ -100,13 +100,12 @@ class Overrides:
             for stale in STALE.get(key, ()):
                 section.pop(stale, None)
         if part == "fabric" and self.levels:
-            levels = [level.model_dump(exclude_none=True) for level in self.levels]
             changed["levels"] = [
                 {
                     key: value if key == "name" else {"value": value, **given}
-                    for key, value in level.items()
+                    for key, value in level.model_dump(exclude_none=True).items()
                 }
-                for level in levels
+                for level in self.levels
             ]
         if changed != raw:
             changed.setdefault("sources", {})["given"] = {"path": self.where}

@@ -7,15 +7,13 @@ says what ``sheet`` is. Every check collects all problems of a file before it ra
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from functools import cache
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from planner.documents.tree import load_own, load_trusted
+from planner.documents.tree import load_own
 from planner.errors import InputError, Problem, hint
 from planner.limits import NAME, NAME_RULE, brief
 
@@ -37,13 +35,6 @@ FileModel = TypeVar("FileModel", bound=BaseModel)
 
 # Of keys: plausible magnitudes, and what overrides of a cluster file replace.
 FIGURE_KEYS: Mapping[str, Any] = load_own(__package__, "figure_keys.yaml")
-
-
-@cache
-def as_stated(path: Path) -> dict[str, Any]:
-    """Load a catalog file as it stands, unchecked; the cached mapping must not be changed."""
-    file: dict[str, Any] = load_trusted(path)
-    return file
 
 
 class Strict(BaseModel):
@@ -157,14 +148,14 @@ def figure_problems(data: Mapping[str, Any], where: str) -> Iterator[Problem]:
     """Yield the figures of a file whose source is missing or whose magnitude is implausible."""
     sources = data.get("sources")
     known = list(sources) if isinstance(sources, Mapping) else []
-    for path, figure in _figures(data):
-        key, source = ".".join(path), figure.get("source")
+    for key, figure in _figures(data):
+        source = figure.get("source")
         if isinstance(source, str) and source not in known:
             message = f"source {source!r} is not among the file's sources; {hint(source, known)}"
             yield Problem(where=where, key=f"{key}.source", message=message)
         value = figure["value"]
         for number in value if isinstance(value, list) else [value]:
-            message = implausible(path[-1], number, figure.get("basis") == "measured")
+            message = implausible(key.rpartition(".")[2], number, figure.get("basis") == "measured")
             if message:
                 yield Problem(where=where, key=f"{key}.value", message=message)
 
@@ -184,17 +175,14 @@ def implausible(key: str, value: object, is_measured: bool = False) -> str:
     return f"implausible magnitude, wrong unit?; given {value:g}, allowed {low:g} to {high:g}"
 
 
-def _figures(data: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the path and the mapping of every figure."""
-    if isinstance(data, Mapping):
-        if "value" in data and "source" in data:
-            yield path, data
-            return
-        for key, value in data.items():
-            yield from _figures(value, (*path, str(key)))
-    elif isinstance(data, list):
-        for index, value in enumerate(data):
-            yield from _figures(value, (*path, str(index)))
+def _figures(data: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the key, with those that it is under, and the mapping of every figure."""
+    if isinstance(data, Mapping) and "value" in data and "source" in data:
+        yield path, data
+        return
+    inner = dict(enumerate(data)) if isinstance(data, list) else data
+    for key, value in inner.items() if isinstance(inner, Mapping) else ():
+        yield from _figures(value, f"{path}.{key}" if path else str(key))
 
 
 def message_of(details: ErrorDetails) -> str:

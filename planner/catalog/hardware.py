@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.catalog import hwdb_dir, unknown_name
-from planner.catalog.figures import FileModel, as_stated, validate
+from planner.catalog.figures import FileModel, validate
 from planner.catalog.hardware_convert import (
     UNITS,
     figures_of,
@@ -29,7 +29,7 @@ from planner.catalog.hardware_file import (
     RangesFile,
 )
 from planner.documents.file import is_file
-from planner.documents.tree import load_yaml
+from planner.documents.tree import load_trusted, load_yaml
 from planner.limits import name_of
 from planner.spec.cluster import AcceleratorSpec
 
@@ -58,7 +58,7 @@ def load_accelerator(argument: str | Path) -> AcceleratorSpec:
 def _own(schema: type[FileModel], name: str) -> FileModel:
     """A file of which the catalog has one."""
     path = hwdb_dir() / f"{name}.yaml"
-    return validate(schema, as_stated(path), str(path))
+    return validate(schema, load_trusted(path), str(path))
 
 
 @cache
@@ -102,8 +102,8 @@ def find_file(kind: Kind, argument: str | Path, beside: Path | None = None, key:
     if is_file(path):
         return path
     known = [*list_names(kind), *aliases()[kind]]
-    where, what = str(beside) if beside else kind, kind.removesuffix("s")
-    raise unknown_name(what, str(argument), known, where, key or str(argument))
+    where = str(beside) if beside else kind
+    raise unknown_name(kind.removesuffix("s"), str(argument), known, where, key or str(argument))
 
 
 def read_file(
@@ -111,7 +111,7 @@ def read_file(
 ) -> tuple[Path, dict[str, Any]]:
     """Return the file of a name, alias or path, and its data as they stand."""
     path = find_file(kind, argument, beside, key)
-    return path, load_yaml(path) if is_path(argument) else as_stated(path)
+    return path, load_yaml(path) if is_path(argument) else load_trusted(path)
 
 
 def load_file(schema: type[File], kind: Kind, argument: str | Path) -> tuple[Path, File]:
@@ -232,8 +232,7 @@ def load_entry(name: str) -> tuple[Kind, str, HardwareFile]:
         known = [text for kind in SCHEMAS for text in (*list_names(kind), *aliases()[kind])]
         raise unknown_name("hardware", name, known, "hardware", name)
     kind, own = found
-    _, file = load_file(SCHEMAS[kind], kind, own)
-    return kind, own, file
+    return kind, own, load_file(SCHEMAS[kind], kind, own)[1]
 
 
 def texts_of(file: HardwareFile) -> dict[str, str]:

@@ -33,7 +33,6 @@ from planner.spec.cluster import (
 
 Kind = Literal["accelerators", "nodes", "fabrics", "clusters"]
 
-
 # Rules between the keys of a kind of file, by the name of its schema and the key.
 _RULES = load_own(__package__, "hardware_rules.yaml")
 _FUNCTIONS: Functions = {"len": len, "list": list, "prod": prod, "starts": str.startswith}

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.catalog import list_models, models_dir
-from planner.catalog.figures import as_stated
 from planner.catalog.model_file import ModelKeys, read_model
 from planner.documents.file import is_file, is_folder
-from planner.documents.tree import load_yaml
+from planner.documents.tree import load_trusted, load_yaml
 from planner.errors import InputError, did_you_mean
 from planner.limits import name_of
 from planner.spec.model import ModelSpec
@@ -77,13 +76,13 @@ def _nearest_in_size(billions: float, *, is_mixture: bool) -> str:
     distance = {
         name: abs(math.log(_stated_billions(name) / billions))
         for name in list_models()
-        if not is_mixture or "moe" in as_stated(models_dir() / f"{name}.yaml")
+        if not is_mixture or "moe" in load_trusted(models_dir() / f"{name}.yaml")
     }
     return f"the nearest in size is {min(distance, key=distance.__getitem__)}"
 
 
 def _stated_billions(name: str) -> float:
-    return float(as_stated(models_dir() / f"{name}.yaml")["params_expected"]) / 1e9
+    return float(load_trusted(models_dir() / f"{name}.yaml")["params_expected"]) / 1e9
 
 
 def _billions(name: str) -> float | None:
@@ -113,7 +112,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
         from planner.catalog.hf.reader import read_config
 
         return read_config(path)
-    file = read_model(as_stated(path) if name else load_yaml(path), str(path))
+    file = read_model(load_trusted(path) if name else load_yaml(path), str(path))
     return ModelDetails(
         spec=to_spec(file, file.name or name_of(path.stem)),
         path=path,
@@ -232,7 +231,7 @@ def _meant_by(name: str, known: Mapping[str, Named]) -> Named | None:
 @cache
 def _spellings(file: str) -> Mapping[str, Any]:
     """Load a file of the catalog's ``names`` folder, keyed by plain names."""
-    return {plain(name): said for name, said in as_stated(models_dir() / "names" / file).items()}
+    return {plain(name): said for name, said in load_trusted(models_dir() / "names" / file).items()}
 
 
 def _missing_layers(name: str) -> Mapping[str, Any] | None:

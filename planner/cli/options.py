@@ -102,7 +102,6 @@ RARE = (
 # Groups of a command that asks for the fastest plan, whatever else may be best.
 OF_THE_FASTEST: tuple[Group, ...] = ("job", "software", "layout", "narrowing")
 
-
 NODES_OF_A_KIND = f"NODESxNODE such as 16x{EXAMPLE_NODE}"
 Cluster = Annotated[
     str,

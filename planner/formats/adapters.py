@@ -165,7 +165,6 @@ LIGER: tuple[Setting, ...] = (
     ("states.collected_head_gradient_bytes", 2.0),
 )
 
-
 # Of a script whose file has no key for Liger's loss.
 LIGER_LINES = writes(
     {

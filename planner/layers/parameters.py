@@ -408,6 +408,7 @@ def _count_with_experts(model: ModelSpec, num_routed_experts: int) -> int:
     layers = sum(
         number * _sum(layer_params(model, kind), num_routed_experts)
         for kind, number in layer_counts(model).items()
+        if number
     )
     ends = embedding_params(model) | final_norm_params(model) | head_params(model)
     return layers + _sum(ends) + model.extra_params

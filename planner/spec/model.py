@@ -17,7 +17,6 @@ Activation = Literal[
     "gelu", "gelu-tanh", "silu", "relu", "squared-relu", "quick-gelu-clamped", "xielu"
 ]
 
-
 HEADS = ("num_heads", "num_kv_heads", "head_dim")  # what a second attention may have its own of
 
 

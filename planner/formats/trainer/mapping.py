@@ -193,7 +193,6 @@ def _of_stage(settings: Settings) -> Decided:
 
 _FILLED = "Trainer fills it in from its own arguments"
 
-
 # What stands in a file whatever shards.
 COMMON: Table = (
     of_key(

@@ -30,7 +30,6 @@ from planner.spec.cluster import PROCESSOR
 ARGUMENTS = "transformers/training_args.py"
 WRAPPED = "fsdp_config.transformer_layer_cls_to_wrap"
 
-
 rule = Rules(ConfigView)
 
 

@@ -12,7 +12,6 @@ from planner.catalog.clusters import (
     load_cluster_of,
     node_of_catalog,
 )
-from planner.catalog.figures import as_stated
 from planner.catalog.hardware import aliases, list_names
 from planner.documents import tree
 from planner.documents.file import read_text
@@ -97,7 +96,7 @@ def test_loading_a_cluster_reads_only_the_files_it_needs(monkeypatch: pytest.Mon
         return read_text(path)
 
     monkeypatch.setattr(tree, "read_text", read_and_note)
-    for kept in (as_stated, aliases, node_of_catalog):
+    for kept in (tree.load_trusted, aliases, node_of_catalog):
         kept.cache_clear()
     load_cluster("512xh100-sxm")
     assert set(read) == {
