@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
+from operator import itemgetter
 from string import Formatter
 from typing import Any, TypeAlias
 
@@ -26,17 +27,17 @@ Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 
 
 def _is_of_floats(value: Value) -> bool:
-    return isinstance(value, np.ndarray | np.floating) and value.dtype.kind == "f"
+    return getattr(getattr(value, "dtype", None), "kind", "") == "f"
 
 
-def _exact(compute: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
+def _exact(compute: Callable[..., Value], left: Value, right: Value) -> Value:
     result = compute(left, right)
     if not _is_of_floats(result):
         return result
     return np.where(np.abs(result) <= 2.0**53, result, np.nan)
 
 
-def _compared(compare: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
+def _compared(compare: Callable[..., Value], left: Value, right: Value) -> Value:
     truth = compare(left, right)
     if not (_is_of_floats(left) or _is_of_floats(right)):
         return truth
@@ -151,8 +152,7 @@ parsed = lru_cache(maxsize=2048)(own_tree)  # the same tree for the same text: n
 
 def names_in(tree: ast.expr) -> list[str]:
     """Return the names in a tree, each once."""
-    found = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)))
 
 
 def faults(tree: ast.expr, language: Language, known: Collection[str]) -> Iterator[str]:
@@ -171,31 +171,48 @@ def faults(tree: ast.expr, language: Language, known: Collection[str]) -> Iterat
             yield f"unknown name {node.id!r}; allowed are {', '.join(known)}; {hint}".rstrip("; ")
 
 
-def computed(node: ast.expr, names: Mapping[str, Any], functions: Functions) -> Value:
-    """Return the value of a tree without faults; a name that ``names`` lacks raises KeyError."""
-    of = partial(computed, names=names, functions=functions)
+@lru_cache(maxsize=4096)  # a tree is asked for with every set of columns
+def _computation(node: ast.expr) -> Callable[["Names"], Value]:
+    """A tree without faults as a function of names."""
     match node:
         case ast.Constant(value=value):
-            return value
+            return lambda _names: value
         case ast.Name(id=name):
-            return names[name]
+            return itemgetter(name)
         case ast.BoolOp(op=op, values=values):
-            return OPERATIONS[type(op)](map(of, values))
+            join = OPERATIONS[type(op)]
+            parts = [*map(_computation, values)]
+            return lambda names: join(part(names) for part in parts)
         case ast.UnaryOp(op=op, operand=operand):
-            return OPERATIONS[type(op)](of(operand))
-        case ast.BinOp(left=left, op=op, right=right):
-            return OPERATIONS[type(op)](of(left), of(right))
-        case ast.Compare(left=first, ops=ops, comparators=rest):
-            operands = zip([first, *rest], ops, rest, strict=False)
-            pairs = (OPERATIONS[type(op)](of(left), of(right)) for left, op, right in operands)
-            return OPERATIONS[ast.And](pairs)
+            compute = OPERATIONS[type(op)]
+            of = _computation(operand)
+            return lambda names: compute(of(names))
+        case (
+            ast.BinOp(left=left, op=op, right=right)
+            | ast.Compare(left=left, ops=[op], comparators=[right])
+        ):
+            compute = OPERATIONS[type(op)]
+            first, second = map(_computation, (left, right))
+            return lambda names: compute(first(names), second(names))
+        case ast.Compare(left=left, ops=ops, comparators=rest):
+            triples = zip([left, *rest], ops, rest, strict=False)
+            pairs = [ast.Compare(left, [op], [right]) for left, op, right in triples]
+            return _computation(ast.BoolOp(ast.And(), [*pairs]))
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return of(body if of(test) else orelse)
+            is_so, then, otherwise = map(_computation, (test, body, orelse))
+            return lambda names: (then if is_so(names) else otherwise)(names)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return functions[name](*map(of, args))
+            given = _computation(ast.List(args))
+            return lambda names: names.functions[name](*given(names))
         case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
-            return list(map(of, elements))
+            parts = [*map(_computation, elements)]
+            return lambda names: [part(names) for part in parts]
     raise TypeError(f"{type(node).__name__} was not refused")
+
+
+def computed(node: ast.expr, names: "Names") -> Value:
+    """Return the value of a tree that changes no more; a name that is not there raises KeyError."""
+    return _computation(node)(names)
 
 
 def part_of(owner: object, name: str) -> Value:
@@ -223,7 +240,7 @@ class Names(dict[str, Any]):
 
     def value(self, expression: object) -> Value:
         """Evaluate an expression."""
-        return computed(parsed(str(expression)), self, self.functions)
+        return computed(parsed(str(expression)), self)
 
     def filled(self, text: str) -> str:
         """Format a text whose braces hold expressions."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from planner.catalog.hardware import usual_ranges
 from planner.cost.context import Context
+from planner.cost.estimate import with_products
 from planner.cost.kernels import FALLBACKS
 from planner.units import GB, GIB, TERA, US
 
@@ -42,11 +43,9 @@ class Parameter:
         if self.key != SUSTAINED:
             return context
         # As a user's own figure, that of other machines falls away.
-        accelerator = context.cluster.accelerator
-        gemm = replace(
-            accelerator.gemm, sustained_slowest_fraction=None, sustained_fastest_fraction=None
+        return with_products(
+            context, sustained_slowest_fraction=None, sustained_fastest_fraction=None
         )
-        return context.with_node(accelerator=replace(accelerator, gemm=gemm))
 
     def factor(self, factor: float) -> float:
         """Return the factor actually applied: counts change in steps of a power of two."""

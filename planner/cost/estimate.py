@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from planner.cost.context import Context
 from planner.cost.flops import mfu, model_flops_per_iteration
@@ -12,7 +12,7 @@ from planner.cost.layer_time import TimeItems
 from planner.cost.ledger import StageLedger, stage_ledger
 from planner.cost.stage_model import PricedStrategy, iteration_time_s, price_all
 from planner.cost.time_items import pipeline_items, stage_items, time_items
-from planner.spec.items import TUNED, USUAL, RunClass, declared_items
+from planner.spec.items import TUNED, USUAL, Item, RunClass, declared_items
 from planner.spec.strategy import Strategy
 
 Verdict = Literal["fits", "tight", "does not fit"]
@@ -148,17 +148,18 @@ def fast_slow_machine_s(
     concerned = [strategies[place] for place in places]
 
     def times_s(gemm_fraction: float, host_factor: float) -> list[float]:
-        machine = with_products(with_host_rate(context, host_factor), gemm_fraction)
+        machine = with_products(context, sustained_fraction=gemm_fraction)
+        machine = with_host_rate(machine, host_factor)
         return [iteration_time_s(subject) for subject in price_all(machine, concerned)]
 
     fast_s, slow_s = times_s(gemm.fastest, fast_host), times_s(gemm.slowest, slow_host)
     return dict(zip(places, zip(fast_s, slow_s, strict=True), strict=True))
 
 
-def with_products(context: Context, sustained_fraction: float) -> Context:
-    """The context whose GEMMs sustain that fraction of peak."""
+def with_products(context: Context, **fractions: Any) -> Context:  # noqa: ANN401
+    """The context whose GEMMs sustain these fractions of peak, by their fields."""
     accelerator = context.cluster.accelerator
-    gemm = replace(accelerator.gemm, sustained_fraction=sustained_fraction)
+    gemm = replace(accelerator.gemm, **fractions)
     return context.with_node(accelerator=replace(accelerator, gemm=gemm))
 
 
@@ -173,6 +174,18 @@ def with_host_rate(context: Context, factor: float) -> Context:
 ITEMS = declared_items()
 # Items below this share of an iteration are rounding, not time.
 NEGLIGIBLE_FRACTION = 1e-11
+
+
+def item_of(name: str) -> Item | None:
+    """The item with the longest prefix of ``name``."""
+    matching = [item for item in ITEMS if name.startswith(item.address)]
+    return max(matching, key=lambda item: len(item.address), default=None)
+
+
+def item_title(name: str) -> str:
+    """A time item in a sentence."""
+    item = item_of(f"time.{name}")
+    return item.title if item and item.title else name
 
 
 @dataclass(frozen=True, kw_only=True)

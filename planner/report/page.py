@@ -7,10 +7,10 @@ from planner import __version__
 from planner.answers.base import Answer, Plan
 from planner.answers.evidence import evidence
 from planner.answers.execution import iteration, too_long
-from planner.answers.explain import item_of, item_title, summary_of
+from planner.answers.explain import summary_of
 from planner.answers.layout import differences
 from planner.answers.software import assumptions_line
-from planner.cost.estimate import Estimate
+from planner.cost.estimate import Estimate, item_of, item_title
 from planner.cost.ledger import stage_ledger
 from planner.cost.stage_model import price
 from planner.errors import ExpressError
@@ -23,7 +23,6 @@ from planner.report.explain import ledger_table
 from planner.report.table import Table, text_table
 from planner.report.tables import plans_table
 from planner.report.words import (
-    evidence_line,
     job_line,
     layout_words,
     mfu_line,
@@ -90,7 +89,7 @@ def describe(
         )
         for stage, peak in enumerate(estimate.memory.stage_peak_bytes)
     ]
-    nearby = evidence_line(context, evidence(context, strategy))
+    nearby = evidence(context, strategy).line(context)
     named = filter(None, (item_of(f"time.{name}") for name in estimate.time))
     sentences = {item.address: summary_of(item) for item in named}
     return {

@@ -16,7 +16,7 @@ from typing import Any
 from planner import __version__
 from planner.answers.base import Plan
 from planner.answers.execution import Iteration
-from planner.answers.explain import item_title
+from planner.cost.estimate import item_title
 from planner.cost.timeline import PASSES, WAIT, MemoryCurve, Slice
 from planner.cost.topology import stage_ranks
 from planner.spec.strategy import Strategy

@@ -7,10 +7,10 @@ from rich.text import Text
 
 from planner.answers.base import Plan
 from planner.answers.evidence import MIXED
-from planner.answers.explain import item_title
 from planner.answers.layout import short_layout
 from planner.answers.nothing_fits import NothingFits
 from planner.answers.why import ROUNDING, Comparison, ItemDifference, WhyAnswer
+from planner.cost.estimate import item_title
 from planner.report.table import Column, Part, Table, show, text_table
 from planner.units import format_bytes, format_seconds
 

@@ -138,7 +138,7 @@ class Condition:
             return np.asarray(found, dtype=np.float64)
 
         with np.errstate(all="ignore"):
-            return np.asarray(computed(self.tree, Names(column, {}, DERIVED), {}) == 1.0)
+            return np.asarray(computed(self.tree, Names(column, {}, DERIVED)) == 1.0)
 
     def clauses(self, context: Context, columns: Columns) -> Clauses:
         """Return the condition as a rule without words of its own."""

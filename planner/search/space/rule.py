@@ -137,9 +137,7 @@ def stated_rule(name: str, row: Mapping[str, Any]) -> Rule:
     def check(context: Context, columns: Columns) -> Clauses:
         names = _names(context, columns)
         every = np.zeros(np.broadcast_shapes(*(np.shape(columns[each]) for each in needs)), bool)
-        return {
-            text: every | (computed(tree, names, _FUNCTIONS) == 1) for text, tree in by_text.items()
-        }
+        return {text: every | (computed(tree, names) == 1) for text, tree in by_text.items()}
 
     how = {key: row[key] for key in ("only_prunes", "offered_by") if key in row}
     message = row["message"].strip()

@@ -50,7 +50,7 @@ def test_ends_are_iterations_of_the_slowest_and_fastest_published_products() -> 
     gemm = context.cluster.accelerator.gemm
     found = estimate(context, strategy)
     for end, fraction in zip(found.machine_ends_s, (gemm.fastest, gemm.slowest), strict=True):
-        own = estimate(with_products(context, fraction), strategy)
+        own = estimate(with_products(context, sustained_fraction=fraction), strategy)
         assert end == pytest.approx(own.iter_time_s)
     assert found.iter_time_s_lower == found.machine_ends_s[0] < found.iter_time_s
     assert found.iter_time_s_upper == found.machine_ends_s[1] > found.iter_time_s
@@ -68,7 +68,7 @@ def test_ends_of_an_offloaded_optimizer_take_hosts_and_products_together() -> No
     context, strategy = planned("llama3-8b", "1xdgx-b200", zero_stage=2, offload="optimizer:host")
     traits, gemm = context.traits.offload, context.cluster.accelerator.gemm
     fastest = with_host_rate(context, traits.host_optimizer_factors[1])
-    own = estimate(with_products(fastest, gemm.fastest), strategy)
+    own = estimate(with_products(fastest, sustained_fraction=gemm.fastest), strategy)
     assert estimate(context, strategy).machine_ends_s[0] == pytest.approx(own.iter_time_s)
 
 

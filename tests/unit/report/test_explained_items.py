@@ -7,10 +7,10 @@ import pytest
 from contexts import context_of
 from rich.console import Console
 
-from planner.answers.explain import ItemRow, formula_of, item_of, item_values, summary_of
+from planner.answers.explain import ItemRow, formula_of, item_values, summary_of
 from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
-from planner.cost.estimate import ITEMS, estimate
+from planner.cost.estimate import ITEMS, estimate, item_of
 from planner.report.explain import print_item
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
