@@ -74,6 +74,30 @@ class Evidence(Row):
     note: str = ""
     """Remark if no run is on the same accelerator or none is near; else empty."""
 
+    def line(self, context: Context) -> str:
+        """The nearest published runs and how far predictions were off there, in one line."""
+        parts = [self.note] if self.note else []
+        runs = []
+        for run in self.runs:
+            degrees = {name: getattr(run, name) for name in ("tp", "pp", "dp", "cp", "ep")}
+            layout = [
+                f"{name}{degree}"
+                for name, degree in degrees.items()
+                if degree > 1 or name not in ("cp", "ep")
+            ]
+            others = {run.framework: context.traits.name, run.precision: context.job.precision}
+            named = [name for name, own in others.items() if name != own]
+            what = ", ".join(
+                (run.model, f"{run.gpus:,} {run.accelerator}", " ".join(layout), *named)
+            )
+            memory = (
+                "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
+            )
+            runs.append(f"{what}: time {100.0 * run.time_error:+.1f} %{memory}")
+        if runs:
+            parts.append(f"nearest published runs, predicted over measured: {'; '.join(runs)}")
+        return f"evidence: {'; '.join(parts)}"
+
 
 @cache
 def published_runs() -> tuple[PublishedRun, ...]:

@@ -23,7 +23,7 @@ from planner.answers.rows import (
 )
 from planner.answers.variants import PricedChange, savings
 from planner.cost.context import Context
-from planner.cost.estimate import ITEMS, Estimate, TimeItem, Verdict
+from planner.cost.estimate import ITEMS, Estimate, TimeItem, Verdict, item_of
 from planner.cost.ledger import LedgerItem, StageLedger
 from planner.cost.pipeline import FORMULAS
 from planner.cost.stage_model import price
@@ -33,12 +33,6 @@ from planner.frameworks.registry import trait_figures
 from planner.notes import Note
 from planner.spec.items import Item
 from planner.spec.strategy import Strategy
-
-
-def item_of(name: str) -> Item | None:
-    """The item with the longest prefix of ``name``."""
-    matching = [item for item in ITEMS if name.startswith(item.address)]
-    return max(matching, key=lambda item: len(item.address), default=None)
 
 
 def formula_of(function: Callable[..., Any]) -> str:
@@ -53,12 +47,6 @@ def summary_of(item: Item) -> str:
     if item.text:
         return item.text.partition(". ")[0]
     return formula_of(item.functions[0]).split("\n")[0]
-
-
-def item_title(name: str) -> str:
-    """A time item in a sentence."""
-    item = item_of(f"time.{name}")
-    return item.title if item and item.title else name
 
 
 def item_values(estimate: Estimate) -> dict[str, float]:

@@ -135,16 +135,19 @@ def _written(
     force: bool,
 ) -> None:
     """Write what is asked for; raises NothingFitsError where no plan keeps the limits."""
-    from planner.cli.saved import write
-    from planner.report.emitted import PlanText
     from planner.report.sizing_words import unmet_limits
 
     if not result.plans:
         raise unmet_limits(result)
     if save is not None:
+        from planner.report.emitted import PlanText
+
         write_atomically(save, PlanText.of(result.plans[0], query).text)
         say(f"saved plan 1 to {save}")
     if target is not None:
+        from planner.cli.saved import write
+        from planner.report.emitted import PlanText
+
         assert out is not None
         framework = target[0].framework
         best = next((plan for plan in result.plans if plan.framework == framework), result.plans[0])

@@ -14,7 +14,7 @@ from planner.cost.context import Context
 from planner.cost.estimate import Estimate, MemoryEstimate
 from planner.cost.ledger import LedgerItem, StageLedger
 from planner.report.table import ON_SCREEN, Column, Part, Table, show, show_first, text_table
-from planner.report.words import evidence_line, inputs_line, range_line
+from planner.report.words import inputs_line, range_line
 from planner.spec.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds, plural
 
@@ -127,7 +127,7 @@ def print_explained(
             console,
             *_time_tree(strategy.schedule, document.time, deep=deep),
             range_line(result),
-            evidence_line(context, document.evidence),
+            document.evidence.line(context),
         )
     show(
         console,

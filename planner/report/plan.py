@@ -10,19 +10,7 @@ from planner.answers.base import Answer, Plan
 from planner.answers.layout import differences, short_layout
 from planner.answers.plan import Beside
 from planner.answers.recipe import Placed, RecipeRow
-from planner.answers.row import row_from
-from planner.answers.rows import (
-    AimRow,
-    InputsRow,
-    NearestRow,
-    PlanDocument,
-    PlanRow,
-    ProofRow,
-    RankedRow,
-    SearchRow,
-    SoftwareRow,
-    VariantRow,
-)
+from planner.answers.row import Row, row_from
 from planner.cost.flops import FLOPS_CONVENTION
 from planner.layers.parameters import describe_size
 from planner.query.like import recipe_gpus
@@ -297,14 +285,25 @@ def print_answer(
     )
 
 
-def plan_document(answer: Answer, beside: Beside) -> PlanDocument:
-    """The answer as a document."""
-    aim, searches = answer.aim, answer.searches
-    limits, nearest = aim.limits, tuple[Plan, ...]()
-    if not answer.plans and not limits.is_empty:
-        from planner.answers.size import unmet
+def plan_document(answer: Answer, beside: Beside) -> Row:
+    """The answer as a document, whose rows the screen does without."""
+    from planner.answers.rows import (
+        AimRow,
+        InputsRow,
+        NearestRow,
+        PlanDocument,
+        PlanRow,
+        ProofRow,
+        RankedRow,
+        SearchRow,
+        SoftwareRow,
+        VariantRow,
+    )
+    from planner.answers.size import unmet
 
-        nearest = unmet(answer).nearest
+    aim, searches = answer.aim, answer.searches
+    limits = aim.limits
+    nearest = () if answer.plans or limits.is_empty else unmet(answer).nearest
     return PlanDocument(
         flops_convention=FLOPS_CONVENTION,
         inputs=InputsRow.of(answer),

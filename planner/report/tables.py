@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from planner.answers.base import Answer, Plan
-from planner.answers.rows import PlanRow
 from planner.query.objectives import AMOUNTS, JobLimits
 from planner.report.sizing_words import missed_text
 from planner.report.table import Column, Table, differing
@@ -243,6 +242,8 @@ def frontier_table(
 
 def rows(answer: Answer) -> Iterator[dict[str, Any]]:
     """All tables of the answer, a row per plan, by CSV_COLUMNS."""
+    from planner.answers.rows import PlanRow
+
     tables = {"plans": answer.plans, "ladder": answer.ladder, "pareto": answer.pareto}
     for table, plans in tables.items():
         for rank, plan in enumerate(plans, start=1):

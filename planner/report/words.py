@@ -6,11 +6,9 @@ from itertools import groupby
 from rich.text import Text
 
 from planner.answers.base import Plan
-from planner.answers.evidence import Evidence, evidence
-from planner.answers.explain import item_title
 from planner.answers.software import assumptions_line
 from planner.cost.context import Context
-from planner.cost.estimate import Estimate
+from planner.cost.estimate import Estimate, item_title
 from planner.cost.kernels import peak_flops_per_s, usual_precision
 from planner.cost.topology import group_of
 from planner.frameworks.registry import CURRENT
@@ -268,13 +266,14 @@ def costs_line(plan: Plan) -> str:
 
 def ground_lines(plan: Plan) -> list[str]:
     """Return what a plan rests on: costs, places, ranges, evidence."""
-    near = evidence(plan.context, plan.strategy)
+    from planner.answers.evidence import evidence
+
     return [
         costs_line(plan),
         f"Rank order {placement_line(plan.context, plan.strategy)}.",
         range_line(plan.estimate),
         mfu_line(plan),
-        evidence_line(plan.context, near),
+        evidence(plan.context, plan.strategy).line(plan.context),
     ]
 
 
@@ -296,24 +295,3 @@ def placement_line(context: Context, strategy: Strategy) -> str:
         if steps:
             parts.append(f"{axis} {' x '.join(steps)}")
     return f"{strategy.placement} (inside out): {', '.join(parts) or 'one GPU'}"
-
-
-def evidence_line(context: Context, found: Evidence) -> str:
-    """The nearest published runs and how far predictions were off there, in one line."""
-    parts = [found.note] if found.note else []
-    runs = []
-    for run in found.runs:
-        degrees = {name: getattr(run, name) for name in ("tp", "pp", "dp", "cp", "ep")}
-        layout = [
-            f"{name}{degree}"
-            for name, degree in degrees.items()
-            if degree > 1 or name not in ("cp", "ep")
-        ]
-        others = {run.framework: context.traits.name, run.precision: context.job.precision}
-        named = [name for name, own in others.items() if name != own]
-        what = ", ".join((run.model, f"{run.gpus:,} {run.accelerator}", " ".join(layout), *named))
-        memory = "" if run.memory_error is None else f", memory {100.0 * run.memory_error:+.1f} %"
-        runs.append(f"{what}: time {100.0 * run.time_error:+.1f} %{memory}")
-    if runs:
-        parts.append(f"nearest published runs, predicted over measured: {'; '.join(runs)}")
-    return f"evidence: {'; '.join(parts)}"

@@ -11,7 +11,6 @@ from contexts import context_of, small_model
 from planner.answers.evidence import MAX_RUNS, NEAR_OCTAVES, distances, evidence, published_runs
 from planner.answers.layout import fill_in, requested
 from planner.cost.context import Context
-from planner.report.words import evidence_line
 from planner.spec.cluster import ClusterSpec
 from planner.spec.strategy import Strategy
 
@@ -94,7 +93,7 @@ def test_without_any_near_run_that_is_said(
     context, strategy = near_plan
     found = evidence(renamed(context, **names), strategy)
     assert found.runs == ()
-    line = evidence_line(context, found)
+    line = found.line(context)
     assert line == "evidence: no published run on x"
 
 
