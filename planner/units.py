@@ -1,9 +1,10 @@
-"""Units: the constants, and how numbers are read from and shown to people.
+"""Units: the constants, how numbers are read from people (else ValueError) and shown to them.
 
 Inside the program every quantity is in base units (bytes, seconds, FLOPs, bytes/s, FLOP/s).
 """
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 
 import numpy as np
@@ -49,30 +50,25 @@ def _matched(pattern: str, text: str, what: str, allowed: str) -> re.Match[str]:
     return found
 
 
-def _at_most(most: int, value: Decimal, text: str) -> Decimal:
+def _checked(value: Decimal, most: int, text: str, what: str, *, holds: bool) -> Decimal:
+    if not holds:
+        raise ValueError(f"not {what}: {brief(text)}")
     if value > most:
         raise ValueError(f"too large: {brief(text)}; allowed is at most {most:.0e}")
     return value
 
 
 def parse_count(text: str) -> int:
-    """Read a count such as ``1024``, ``4M``, ``15T`` or ``2e12`` (decimal suffixes k, M, B/G, T).
-
-    Raises ValueError when the text is not a positive count.
-    """
+    """Read a positive count such as ``1024``, ``4M``, ``15T`` or ``2e12`` (k, M, B/G, T)."""
     pattern = r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)\s*([kKmMbBgGtT]?)"
     match = _matched(pattern, text, "a count", "numbers such as 1024, 4M or 15T")
     value = Decimal(match[1]) * _COUNT_SIZES[match[2].lower()]
-    if value < 1 or value != int(value):
-        raise ValueError(f"not a positive whole number: {brief(text)}")
-    return int(_at_most(MAX_TOKENS, value, text))
+    is_whole = value >= 1 and value == int(value)
+    return int(_checked(value, MAX_TOKENS, text, "a positive whole number", holds=is_whole))
 
 
 def parse_batch_tokens(text: str) -> int:
-    """Read the tokens of a batch, k and M of which are 1,024 and 1,048,576, as of lengths.
-
-    Raises ValueError when the text is not a positive count.
-    """
+    """Read the tokens of a batch, k and M of which are 1,024 and 1,048,576, as of lengths."""
     # A batch of "4M tokens" is 4,194,304 in every paper: sequences have powers of two of tokens.
     lengths = {"k": (2**10, 10**3), "m": (2**20, 10**6)}
     number, of = lengths.get(text.rstrip()[-1:].lower(), (1, 1))
@@ -80,39 +76,27 @@ def parse_batch_tokens(text: str) -> int:
 
 
 def parse_bytes(text: str) -> float:
-    """Read a size such as ``350GB``, ``64MiB`` or ``4096`` (k to P: 1000, Ki to Pi: 1024).
-
-    Raises ValueError when the text is not a positive size.
-    """
+    """Read a size such as ``350GB``, ``64MiB`` or ``4096`` (k to P: 1000, Ki to Pi: 1024)."""
     match = _matched(
         _NUMBER + "((?:[kKMGTP]i?)?)B?", text, "a size", "sizes such as 4096, 64MiB or 350GB"
     )
     unit = match[2].lower()
     power = 1 + "kmgtp".index(unit[0]) if unit else 0
     value = Decimal(match[1]) * (1024 if unit.endswith("i") else 1000) ** power
-    if not value >= 1:
-        raise ValueError(f"not a size of at least one byte: {brief(text)}")
-    return float(_at_most(MAX_BYTES, value, text))
+    what = "a size of at least one byte"
+    return float(_checked(value, MAX_BYTES, text, what, holds=value >= 1))
 
 
 def parse_usd(text: str) -> float:
-    """Read an amount such as ``2M``, ``500k``, ``$1.5M`` or ``120000`` (suffixes k, M, B).
-
-    Raises ValueError when the text is not a positive amount.
-    """
+    """Read an amount such as ``2M``, ``500k``, ``$1.5M`` or ``120000`` (suffixes k, M, B)."""
     pattern = rf"\$?\s*{_NUMBER}([kKmMbB]?)\s*(?:USD|usd)?"
     match = _matched(pattern, text, "an amount", "amounts such as 500k, 2M or $1.5M")
     value = Decimal(match[1]) * _COUNT_SIZES[match[2].lower()]
-    if not value > 0:
-        raise ValueError(f"not an amount above 0: {brief(text)}")
-    return float(_at_most(MAX_USD, value, text))
+    return float(_checked(value, MAX_USD, text, "an amount above 0", holds=value > 0))
 
 
 def parse_duration(text: str) -> float:
-    """Read a span such as ``30d``, ``30 days``, ``1d12h`` or ``90m`` in seconds (w, d, h, m, s).
-
-    Raises ValueError when the text is not a positive span, its units from large to small.
-    """
+    """Read a span such as ``30d``, ``1d12h`` or ``90m`` in seconds, units from large to small."""
     units = "weeks?|w|days?|d|hours?|hrs?|h|minutes?|min|m|seconds?|s"
     part = rf"(?i:{_NUMBER}({units})(?![a-z])\s*)"
     kind = ("a span of time", "spans such as 30d, 2w, 1d12h or 90m")
@@ -122,10 +106,9 @@ def parse_duration(text: str) -> float:
     sizes = [unit_s[unit[0].lower()] for _, unit in parts]
     if sizes != sorted(set(sizes), reverse=True):
         raise ValueError(f"not {kind[0]}: {brief(text)}; allowed are {kind[1]}")
-    seconds = sum(Decimal(value) * size for (value, _), size in zip(parts, sizes, strict=True))
-    if not seconds > 0:
-        raise ValueError(f"not a span above 0: {brief(text)}")
-    return float(_at_most(MAX_DURATION_S, Decimal(seconds), text))
+    spans = (Decimal(value) * size for (value, _), size in zip(parts, sizes, strict=True))
+    seconds = sum(spans, Decimal(0))
+    return float(_checked(seconds, MAX_DURATION_S, text, "a span above 0", holds=seconds > 0))
 
 
 def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:
@@ -134,14 +117,17 @@ def ceil_div(numerator: Array | int, denominator: Array | int) -> Array:
     return quotient
 
 
+def _reached(value: float, units: Mapping[str, float]) -> tuple[str, float]:
+    """The first unit, from large to small, that a value reaches; else the last."""
+    return next((one for one in units.items() if abs(value) >= one[1]), [*units.items()][-1])
+
+
 def format_bytes(num_bytes: float) -> str:
     """Format bytes as GiB (2**30), MiB or KiB below a tenth of a GiB, TiB from ten TiB on."""
     if abs(num_bytes) >= 10 * TIB:
         return f"{num_bytes / TIB:,.2f} TiB"
-    for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if abs(num_bytes) >= size / 10:
-            return f"{num_bytes / size:,.2f} {unit}"
-    return f"{num_bytes:.0f} B"
+    unit, size = _reached(10 * num_bytes, {"GiB": GIB, "MiB": MIB, "KiB": KIB, "B": 1})
+    return f"{num_bytes / size:,.{0 if unit == 'B' else 2}f} {unit}"
 
 
 def format_stage(stage: int, num_stages: int) -> str:
@@ -150,7 +136,6 @@ def format_stage(stage: int, num_stages: int) -> str:
 
 
 def _three_digits(value: float) -> float:
-    """Round to three significant digits."""
     return float(f"{value:.3g}")
 
 
@@ -162,10 +147,8 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     rounded = _three_digits(seconds)
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(rounded) >= size:
-            return f"{_three_digits(rounded / size):g} {unit}"
-    return "0 s" if seconds == 0 else f"{_three_digits(rounded / 1e-9):g} ns"
+    unit, size = _reached(rounded, {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9})
+    return "0 s" if seconds == 0 else f"{_three_digits(rounded / size):g} {unit}"
 
 
 def format_days(seconds: float) -> str:
@@ -184,15 +167,11 @@ def format_count(count: float) -> str:
     if abs(count) < 1e4:
         return f"{count:.0f}"
     rounded = _three_digits(count)
-    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
-        if abs(rounded) >= size:
-            return f"{_three_digits(rounded / size):g}{suffix}"
-    return f"{_three_digits(rounded / 1e3):g}k"
+    suffix, size = _reached(rounded, {"T": 1e12, "B": 1e9, "M": 1e6, "k": 1e3})
+    return f"{_three_digits(rounded / size):g}{suffix}"
 
 
 def format_energy(kwh: float) -> str:
     """Format energy: ``381 MWh``."""
-    for unit, size in (("GWh", 1e6), ("MWh", 1e3)):
-        if kwh >= 10.0 * size:
-            return f"{kwh / size:,.0f} {unit}"
-    return f"{kwh:,.0f} kWh"
+    unit, size = _reached(kwh / 10.0, {"GWh": 1e6, "MWh": 1e3, "kWh": 1.0})
+    return f"{kwh / size:,.0f} {unit}"

@@ -24,9 +24,10 @@ from planner.errors import ExpressError, InputError
 from planner.formats import registry as formats
 from planner.formats.format import CheckContext, read_source
 from planner.query.from_file import AUTO, Request
+from planner.report.document import serialise
 from planner.report.findings import (
+    check_document,
     render_github,
-    render_json,
     render_junit,
     render_sarif,
     render_text,
@@ -67,7 +68,7 @@ def check(path: Path, framework: str = AUTO) -> None:
     num_lines = len(LINE_ENDS.findall(path.read_text(encoding="utf-8", errors="replace"))) + 1
     assert all(0 <= finding.line <= num_lines for finding in result.findings)
     render_text([result]).encode()
-    assert len(json.loads(render_json([result]))["files"]) == 1
+    assert len(json.loads(serialise("check", check_document([result])))["files"]) == 1
     runs = json.loads(render_sarif([result]))["runs"]
     assert len(runs[0]["results"]) == len(result.findings)
     assert len(render_github([result]).splitlines()) == len(result.findings)

@@ -59,7 +59,6 @@ def stated(path: str, table: Table, out: Path) -> Base:
 
 
 def _document(table: Table) -> dict[str, Any]:
-    """The cluster file as data."""
     machine = table.machine
     # without brands and clock rates
     words = re.sub(r"\((?:r|tm)\)|cpu|processor|@.*|nvidia|amd instinct", " ", machine.name.lower())

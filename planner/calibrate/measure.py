@@ -310,7 +310,6 @@ def _collective_tasks(world: World) -> Iterator[Task]:
 
 
 def _rotating(world: World, kind: torch.dtype, *shapes: Sequence[int]) -> Iterator[Tensors]:
-    """Several sets of random operands in turn."""
     num_bytes = kind.itemsize * sum(map(math.prod, shapes))
     # so many that caches do not hold them, so few that large ones do not fill the memory
     count = int(min(max(ROTATED_BYTES / num_bytes, 1), MOST_SETS))

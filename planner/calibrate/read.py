@@ -88,7 +88,6 @@ def points_of(
 def _run_point(
     path: str, text: str, cluster: ClusterSpec, request: Request, config: str | None
 ) -> Point:
-    """A log, as ``compare`` prices it."""
     found = compare(log_of(path, text, FORMS), request, config)
     if found.layout is None or found.measured is None:
         reason = found.unpriced[0] if found.unpriced else "its batch is not known"

@@ -114,10 +114,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
 
 
 def split_host_memory(argument: str | Path) -> tuple[str | Path, float | None]:
-    """Return a cluster's argument without the host memory at its end, and those bytes.
-
-    Raises InputError where they are less than LEAST_HOST_MEMORY_BYTES.
-    """
+    """Return an argument without the host memory at its end, and those bytes; InputError if few."""
     pattern = r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$"
     found = re.match(pattern, argument) if isinstance(argument, str) else None
     if found is None:
@@ -205,7 +202,6 @@ def is_counted(argument: str) -> bool:
 
 
 def _from_preset(argument: str, count: int | None) -> ClusterSpec:
-    """All nodes of a machine of the catalog, or some of them."""
     path, file = load_file(PresetFile, "clusters", argument)
     whole = file.num_nodes.value
     if count is not None and count > whole:
@@ -273,7 +269,6 @@ def part_of_node(node: NodeSpec, num_accelerators: int) -> NodeSpec:
 
 
 def _from_file(path: Path, num_nodes: int | None = None) -> ClusterSpec:
-    """The cluster of a file, or so many nodes of it."""
     raw = load_yaml(path)
     if "pools" in raw:
         message = "mixed kinds of machines are not covered; give the node and count of one kind"
@@ -312,10 +307,7 @@ def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]
 def cluster_of_data(
     raw: Mapping[str, Any], path: Path, num_nodes: int | None = None
 ) -> ClusterSpec:
-    """Return the cluster of what a file holds, its paths beside ``path``.
-
-    Raises InputError with every problem found.
-    """
+    """Return the cluster of what a file holds, its paths beside ``path``; InputError."""
     where = str(path)
     problems: list[Problem] = []
     parts: dict[str, _Part] = {}

@@ -104,7 +104,6 @@ def merge(sources: Sequence[Source], accelerator: str = "") -> Machine:
 
 
 def _first(observations: Sequence[Observation], name: str) -> Any:  # noqa: ANN401
-    """First value of a field that any source reports."""
     return next((value for item in observations if (value := getattr(item, name))), None)
 
 
@@ -162,10 +161,7 @@ def _refuse(observations: Sequence[Observation], given: str) -> str:
 
 
 def _one_group(every: Source, hint: str | None) -> Observation:
-    """The largest group of nodes, of the accelerator that the user or other sources name if any.
-
-    Other groups become notes.
-    """
+    """The largest group of nodes, of the accelerator asked for if any; others become notes."""
     # a site may call GPUs by a part of their name, such as a100, or by a word of its own
     wanted = _words(hint) if hint else frozenset()
     matching = [group for group in every if group.gpu and _words(group.gpu) <= wanted]
@@ -189,7 +185,6 @@ def _one_group(every: Source, hint: str | None) -> Observation:
 
 
 def _group_text(group: Observation) -> str:
-    """Render nodes as ``16 nodes of 8 x h100``."""
     return f"{plural(group.num_nodes or 0, 'node')} of {group.num_gpus} x {group.gpu or 'GPU'}"
 
 
@@ -278,9 +273,11 @@ def _slot(observations: Sequence[Observation], node: NodeFile) -> Iterator[Overr
         crossing["host_link_gb_per_s_per_direction"] = node.host_link_gb_per_s_per_direction
     if links.kind.startswith("pcie"):
         crossing["scale_up_gb_per_s_per_direction"] = links.gb_per_s_per_direction
-    for key, known in crossing.items():
-        if reached < known.value and not _same(reached, known.value):
-            yield _override(key, reached, item.name, known)
+    yield from (
+        _override(key, reached, item.name, known)
+        for key, known in crossing.items()
+        if reached < known.value and not _same(reached, known.value)
+    )
 
 
 def _override(key: str, value: float, where: str, known: Figure | None) -> Override:

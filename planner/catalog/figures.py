@@ -207,11 +207,8 @@ def _known_keys(model_class: type, path: Sequence[int | str]) -> list[str]:
     """Keys of the section that ``path`` leads to; tags of unions and indices are skipped."""
     sections = [model_class]
     for part in path:
-        inner = list[type]()
-        for each in sections:
-            if part in keys_of(each):
-                inner += _sections_in(keys_of(each)[str(part)].annotation)
-        sections = inner or sections
+        found = (keys_of(each)[str(part)] for each in sections if part in keys_of(each))
+        sections = [inner for key in found for inner in _sections_in(key.annotation)] or sections
     return [name for section in sections for name in keys_of(section)]
 
 

@@ -84,10 +84,12 @@ def broken_rules(raw: Mapping[str, Any], where: str) -> Iterator[Problem]:
     Rules read a file before it is validated, so that what they find is reported together with
     unknown keys and wrong types; one whose keys are missing or malformed stays silent.
     """
-    names = {**_LEFT_OUT, **raw}
-    for section in ("moe", "mla", "mixer", "biases"):
-        if isinstance(raw.get(section), Mapping):
-            names |= {f"{section}.{key}": value for key, value in raw[section].items()}
+    names = {**_LEFT_OUT, **raw} | {
+        f"{section}.{key}": value
+        for section in ("moe", "mla", "mixer", "biases")
+        if isinstance(raw.get(section), Mapping)
+        for key, value in raw[section].items()
+    }
     for rule in _RULES:
         try:
             is_broken = value_of(rule["when"], names)

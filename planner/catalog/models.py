@@ -123,10 +123,7 @@ def load_model_details(argument: str | Path) -> ModelDetails:
 
 
 def meant_name(argument: str | Path) -> str | None:
-    """The name in the catalog that an argument means; None of files, and of unknown names.
-
-    What is there on the disk is meant before any name but the catalog's own.
-    """
+    """The catalog's name that an argument means; None of files, which come first, and others."""
     if isinstance(argument, Path):
         return None
     if argument in list_models():

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from planner.catalog import EXAMPLE_CLUSTER, EXAMPLE_MODEL
 from planner.check.plan import PLAN, check_format_name, is_plan_file, read_plan_layout
 from planner.check.result import FileResult, finding_of, in_order, is_ignored
 from planner.errors import InputError
@@ -21,6 +20,7 @@ from planner.formats.settings import first_of, which
 from planner.limits import one_line
 from planner.query.from_file import (
     AUTO,
+    EXAMPLES,
     Job,
     Request,
     UnrecognisedError,
@@ -46,7 +46,6 @@ SAID_BY = {
     "vpp_micro_batches": ("micro_batches_fill_chunks",),
     "chunks_offered": ("chunk_divides_stage", "chunks_divide_stage", "ends_leave_even_middle"),
 }
-EXAMPLES = {"--model": EXAMPLE_MODEL, "--cluster": EXAMPLE_CLUSTER}  # of options that are missing
 # Replicas that a job of unknown size may have.
 REPLICAS = (*range(1, 33), 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 

@@ -38,10 +38,7 @@ def is_plan_file(source: SourceText, framework: str = AUTO) -> bool:
 def read_plan_layout(
     source: SourceText, cluster: str | None
 ) -> tuple["Layout | None", tuple[Finding, ...], str, str]:
-    """The layout of a plan, what is wrong with the file, and its model and cluster by name.
-
-    ``cluster`` stands in place of the file's own. Raises InputError where it is no YAML.
-    """
+    """The layout of a plan, what is wrong, its model and cluster; ``cluster`` replaces its own."""
     from planner.answers.plan_file import InputsPart, StrategyPart, read_plan
     from planner.query.layout import Layout
 

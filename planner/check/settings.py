@@ -56,10 +56,7 @@ class _Project(Strict):
 
 
 def settings_for(path: Path) -> Settings:
-    """The settings nearest upwards from a file, or else from the present folder.
-
-    Raises InputError with every problem of the settings' file.
-    """
+    """The settings nearest upwards from a file, else from the present folder; raises InputError."""
     for start in (path.absolute().parent, Path.cwd()):
         for folder in (start, *start.parents):
             for name in (OWN_FILE, "pyproject.toml"):

@@ -37,7 +37,7 @@ def why(*, query: Query, progress: "Progress") -> Shown:
     problems = Problems()
     narrowing = (query.get(name) for name in ("fix", "limit", "where", "forbid"))
     if not (fixed(query) or any(narrowing)):
-        text = "needed: what the layout is, such as tp=4,pp=8; --limit, --where, --forbid will do"
+        text = "needed: what the layout is, such as tp=2; --limit, --where, --forbid will do"
         problems.add("--fix", text)
     resolved = resolve(query, problems=problems)
     answer = explain(
@@ -129,7 +129,7 @@ def _fewest(
     most = max_gpus if max_gpus is not None else DEFAULT_MAX_GPUS
     largest = read_largest(node, most, problems)
     if query.get("tokens") is None and query.get("min_tokens_per_s") is not None:
-        problems.add("--min-tokens-per-s", "needs --tokens, the tokens of the whole job")
+        problems.add("--min-tokens-per-s", "needs --tokens, those of the whole job, such as 15T")
     if query.get("budget") and not (query.get("deadline") or query.get("min_tokens_per_s")):
         problems.add("--deadline", "needed (or --min-tokens-per-s), such as 30d; given none")
     resolved = resolve(

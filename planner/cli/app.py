@@ -4,7 +4,6 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -14,10 +13,11 @@ from typer.core import TyperCommand, TyperGroup
 from planner import __version__
 from planner.catalog import EXAMPLE_CLUSTER, EXAMPLE_MODEL
 from planner.cli.options import JOBS, PROGRAM, QuestionCommand, own_defaults
-from planner.cli.output import fail, say
+from planner.cli.output import say
 from planner.errors import InputError, PlannerError, Problem
 from planner.limits import MAX_WORD, one_line, short
-from planner.query.words import as_meant, unknown_options
+from planner.notes import COMMAND_LINE
+from planner.query.words import as_meant
 
 # Help lists commands by what people come with, the usual ones first.
 PANELS = {
@@ -64,6 +64,9 @@ MODULES = {
     "calibrate": "measure",
 }
 
+# What is wrong with words: typer does not export the base of its errors.
+USAGE_ERROR: Any = typer.BadParameter.__base__
+
 
 class Commands(TyperGroup):
     """Commands of the help in panels; the module of one is imported when it is asked for."""
@@ -77,14 +80,6 @@ class Commands(TyperGroup):
         if cmd_name in self.commands and self.commands[cmd_name] is None:
             self.commands[cmd_name] = command_of(cmd_name)
         return self.commands.get(cmd_name)
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's
-        """Run the command; a choice that is none is refused without the word of its check."""
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
-            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
         """Write every command with its whole first sentence."""
@@ -111,7 +106,6 @@ app = typer.Typer(
     cls=Commands,
     help="How should this training job be parallelized on this cluster?",
     epilog=f"For a start: planner plan {EXAMPLE_MODEL} {EXAMPLE_CLUSTER}",
-    no_args_is_help=True,
     **PROGRAM,
 )
 
@@ -129,27 +123,24 @@ def _root(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Plan how to parallelize a training job on a cluster."""
     command = context.invoked_subcommand
     if command in JOBS and not {"-h", "--help"} & set(sys.argv):
         context.default_map = {command: own_defaults()}
 
 
-def _check_words(words: list[str]) -> None:
-    """Raise where a word is too long for a message, or another program's."""
-    for word in words:
-        if len(word) > MAX_WORD:
-            fail(short(word), f"has {len(word):,} characters; at most {MAX_WORD:,} are allowed")
-    InputError.check(unknown_options(words))
+def _answer(words: list[str]) -> Any:  # noqa: ANN401 - typer's
+    """Run a command; what typer finds wrong with its words is raised as InputError."""
+    InputError.check(
+        Problem(where=COMMAND_LINE, key=short(word), message=f"longer than {MAX_WORD:,} characters")
+        for word in words
+        if len(word) > MAX_WORD
+    )
+    try:
+        return app(words, prog_name="planner", standalone_mode=False)
+    except USAGE_ERROR as error:
+        from planner.cli.meant import refused
 
-
-def _try(words: list[str], problems: Sequence[Problem] = ()) -> list[str]:
-    """The line that says what to type instead, where that is known."""
-    from planner.cli.meant import instead
-
-    known = [word for word in words[:1] if word in COMMANDS]
-    other = instead(words, problems) or ([] if problems or not words else [*known, "--help"])
-    return [f"try: {shlex.join(['planner', *other])}"] if other else []
+        raise InputError(refused(error, words)) from None
 
 
 def _run(typed: list[str]) -> None:
@@ -158,24 +149,24 @@ def _run(typed: list[str]) -> None:
     # What is loaded stays: to look for garbage every 700 objects takes a twentieth of a start.
     gc.set_threshold(50_000)
     try:
-        _check_words(words)
-        app(words, prog_name="planner")
-    except PlannerError as error:
-        lines = [str(error)]
-        if isinstance(error, InputError):
-            lines = [one_line(str(problem)) for problem in error.problems]
-            lines += _try(words, error.problems)
-        say(*lines)
+        sys.exit(_answer(words))
+    except InputError as error:
+        from planner.cli.meant import instead
+
+        say(*(one_line(str(problem)) for problem in error.problems))
+        if other := instead(words, error.problems):
+            say(f"try: {shlex.join(['planner', *other])}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except PlannerError as error:
+        say(str(error))
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         say("interrupted")
         sys.exit(130)
     except SystemExit as stop:
         # As shells report a program that wrote into a closed pipe; 1 would mean findings.
         if isinstance(stop.__context__, BrokenPipeError):
             sys.exit(141)
-        if stop.code == InputError.exit_code and not isinstance(stop.__context__, typer.Exit):
-            say(*_try(words))
         raise
     except OSError as error:
         say(f"cannot read or write: {error}")

@@ -104,8 +104,7 @@ def check(
 def _check_fix(files: list[str], form: str) -> None:
     """Raise InputError for what only findings have: several files, and forms of their own."""
     if len(files) > 1:
-        text = "one file at a time (--cluster names the cluster); given "
-        fail("--fix", text + str(len(files)))
+        fail("--fix", f"one file at a time (--cluster names the cluster); given {len(files)}")
     if form not in ("text", "json"):
         fail("--format", f"{form} is of findings; with --fix it is text or json")
 

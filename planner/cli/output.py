@@ -34,15 +34,13 @@ def show_as(form: str, shown: "Shown | None") -> None:
     """Print an answer in the form asked for, and do what follows; exits with its code."""
     if shown is None:
         return
-    text = shown.forms[form]() if form in shown.forms else ""
-    if form == "json":
-        text = shown.to_json() + "\n"
-    if form != "json" and form not in shown.forms:
+    forms = {"json": lambda: f"{shown.to_json()}\n", **shown.forms}
+    if form not in forms:
         shown.screen(shown.found, console=console())
     elif shown.out is None:
-        typer.echo(text, nl=False)
+        typer.echo(forms[form](), nl=False)
     else:
-        write_atomically(shown.out, text, option="--out")
+        write_atomically(shown.out, forms[form](), option="--out")
         say(f"wrote {shown.out}")
     shown.after()
     if shown.exit_code:

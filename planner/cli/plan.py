@@ -63,7 +63,9 @@ def plan(
         bool, typer.Option("--prove", help="Have CP-SAT decide the layouts shown once more.")
     ] = False,
     verbose: options.Verbose = False,
-    save: Annotated[Path | None, typer.Option(help="Write the best plan to this file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", "-o", help="File for the best plan.")
+    ] = None,
     emit: Annotated[
         str | None,
         typer.Option(help="Write the best plan as files of this format, into --out."),
@@ -200,7 +202,7 @@ def _target(
 
     target = read_target(emit, launcher)
     if out is None:
-        fail("--emit", "writes files, which needs a folder; give --out DIR")
+        fail("--emit", "needs --out, a folder, such as run")
     check_targets(out, ALWAYS, force=force)
     return target
 

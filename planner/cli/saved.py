@@ -98,7 +98,7 @@ def read_target(
         message = f"{to} is read, checked and repaired, not written; allowed are "
         problems.add(option, message + ", ".join(written))
     if launcher is not None and needs_out:
-        problems.add("--launcher", f"writes files, which needs --out; given {launcher}")
+        problems.add("--launcher", f"needs --out, a folder, such as run; given {launcher}")
     starter = problems.read(lambda: load_launcher(launcher or "torchrun"))
     problems.finish()
     assert starter is not None

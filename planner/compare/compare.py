@@ -126,10 +126,7 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
 def _layout_of(
     log: Log, request: Request, config: str | None
 ) -> tuple[Layout, tuple[str, ...], bool]:
-    """The layout of a log or of its file, what was assumed of it, and whether it is a plan's.
-
-    Raises InputError where that cannot be read, or leaves the layout open.
-    """
+    """The layout of a log or its file, what was assumed, and whether it is a plan's; InputError."""
     if config is not None:
         request = _with_sizes(request, log.sizes)
         check_format_name(request.framework)

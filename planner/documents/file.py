@@ -50,11 +50,7 @@ def read_text(
 
 
 def read_bytes(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Return what a regular file holds.
-
-    Raises InputError where there is no such file, it is no regular file or too large, or its links
-    lead in a circle.
-    """
+    """Return what a regular file holds; InputError of what is none, or too large."""
     try:
         return _bytes_of(path, max_bytes)
     except FileNotFoundError:

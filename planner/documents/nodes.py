@@ -166,10 +166,7 @@ class _Composer:
 
 
 def compose(where: str, text: str) -> Node | None:
-    """Return the root of a text, None of an empty one.
-
-    InputError, with the line: no YAML, what a safe loader refuses, or beyond the limits.
-    """
+    """Return the root of a text, None of an empty one; InputError, with the line, of bad YAML."""
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         return _Composer(where=where, loader=loader).document()

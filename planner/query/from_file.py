@@ -1,10 +1,12 @@
 """Configuration files as questions: their format, what they state, the job they are read for."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from planner.catalog import EXAMPLE_CLUSTER, EXAMPLE_MODEL
 from planner.documents.file import is_file
 from planner.documents.nodes import compose, parse_json
 from planner.errors import InputError, Problem
@@ -31,6 +33,7 @@ from planner.spec.traits import Setting
 
 AUTO = "auto"  # the format that a file shows itself to be of
 ASSUME = "--assume"
+EXAMPLES = {"--model": EXAMPLE_MODEL, "--cluster": EXAMPLE_CLUSTER}  # of options that are missing
 # What ``--assume`` may say by name: numbers, words, and where a launcher shards.
 ASSUMED_NUMBERS = ("micro_batch", "tp", "pp", "cp", "ep", "etp")
 ASSUMED_WORDS = ("optimizer", "precision")
@@ -78,10 +81,7 @@ class Job:
 def named(
     request: Request, reading: ParsedConfig | None = None
 ) -> tuple[ModelSpec | None, ClusterSpec | None]:
-    """The model and the cluster that a request names, the file's own model where it names none.
-
-    None where nobody says it. Raises InputError.
-    """
+    """The model (else the file's own) and the cluster that a request names; None, or InputError."""
     own = reading.own_model if reading else None
     problems, model, cluster = Problems(), own.spec if own else None, None
     if request.model is not None:
@@ -158,6 +158,9 @@ def _why_unknown(source: SourceText) -> tuple[Problem, ...]:
     message = f"is of no known format, or starts no training; known are plan files, {known}"
     named = formats.words_file(source)
     message = f"its words stand in {named}: check that file, or the folder" if named else message
+    if '"model_type"' in source.text:
+        plan = shlex.join(["planner", "plan", source.path, EXAMPLE_CLUSTER])
+        message = f"is a model, of which no job is known: `{plan}` plans one"
     return InputError.single(source.path, "file", message).problems
 
 
@@ -178,13 +181,15 @@ def with_model(reading: ParsedConfig) -> ParsedConfig:
 
 def needed_job(request: Request, reading: ParsedConfig) -> Job:
     """The job; InputError where model or cluster is not known."""
-    job = job_of(request, reading)
-    if job is not None:
+    if job := job_of(request, reading):
         return job
     missing = [] if request.model or reading.own_model else ["--model"]
     missing += [] if request.cluster else ["--cluster"]
+    said = " ".join(f"{each} {EXAMPLES[each]}" for each in missing)
     raise InputError.single(
-        reading.path, "file", f"{' and '.join(missing)} needed, here or in planner.toml"
+        reading.path,
+        "file",
+        f"{' and '.join(missing)} needed, here or in planner.toml, such as {said}",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from planner.errors import did_you_mean
 from planner.limits import MAX_BATCH, MAX_IMBALANCE, MAX_MTP_LAYERS, MAX_SEQ_LEN, brief
-from planner.query.words import ELSEWHERE, SAME_OPTIONS, length, seconds
+from planner.query.words import SAME_OPTIONS, elsewhere, length, seconds
 from planner.spec.strategy import RECOMPUTE_WORDS, SEARCHED_FIELDS, STRATEGY_FIELDS, FieldSpec
 from planner.spec.training import ALL_LINEAR, MAX_RANK, TARGET_GROUPS, USUAL_RANK
 
@@ -382,6 +382,6 @@ def check_names(names: Iterable[str]) -> None:
         if name not in OPTIONS:
             option = f"--{name.replace('_', '-')}"
             same = SAME_OPTIONS.get(option, "").strip("-").partition(" ")[0].replace("-", "_")
-            meant = f"did you mean {same}?" if same in OPTIONS else ELSEWHERE.get(option)
+            meant = f"did you mean {same}?" if same in OPTIONS else elsewhere(option)
             hint = meant or did_you_mean(name, OPTIONS) or f"known are {', '.join(OPTIONS)}"
             raise TypeError(f"a question has no option {name!r}; {hint}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from planner.errors import InputError, Problem
@@ -59,10 +60,8 @@ class Query:
 
     def words(self) -> tuple[str, ...]:
         """Return the words of the command line that state it."""
-        words = [self.model, self.cluster]
-        for name, value in self.given.items():
-            words += OPTIONS[name].words(value)
-        return tuple(words)
+        said = (OPTIONS[name].words(value) for name, value in self.given.items())
+        return (self.model, self.cluster, *chain.from_iterable(said))
 
 
 def _values(

@@ -101,7 +101,6 @@ def _number(path: str, value: object, *, is_whole: bool) -> float | None:
 
 
 def _allowed(path: str, kind: object) -> str:
-    """Return in words what a trait takes."""
     is_list = get_origin(kind) is tuple
     if choices := _choices(path, kind):
         text = ", ".join(map(str, choices))

@@ -1,11 +1,10 @@
 """Words that people use for a command, an option or its value, and what they mean here."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 
-from planner.errors import Problem
 from planner.limits import MAX_COUNT_DIGITS, MAX_TIME_LIMIT_S, brief, number_in
 
 # By option: another word for one of its values.
@@ -17,6 +16,9 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "float32": "fp32",
         "float8": "fp8",
         "nvfp4": "fp4",
+        "bf16-mixed": "bf16",
+        "16-mixed": "fp16",
+        "e4m3": "fp8",
     },
     "--optimizer": {
         "adamw": "adam",
@@ -25,6 +27,7 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "fused-adam": "adam",
         "adamw-8bit": "adam-8bit",
         "adamw-bnb-8bit": "adam-8bit",
+        "paged-adamw-8bit": "adam-8bit",
     },
     "--objective": {
         "throughput": "time",
@@ -33,7 +36,11 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "price": "cost",
         "usd": "cost",
         "memory": "headroom",
+        "tokens-per-dollar": "cost",
+        "tokens-per-second": "time",
+        "mfu": "time",
     },
+    "--format": {"yaml": "json", "yml": "json", "text": "table"},
 }
 OTHER_FORMATS: Mapping[str, str] = {
     "megatron-lm": "megatron",
@@ -62,12 +69,26 @@ SEVERAL: Mapping[str, str] = {
     ),
     "zero": "did you mean deepspeed? the other frameworks shard as ZeRO does, too",
 }
+# Options of other programs that say what the model is.
+OF_MODEL = (
+    *("--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads"),
+    *("--num-query-groups", "--num-experts", "--vocab-size", "--max-position-embeddings"),
+)
+# Options of other programs that say of what and how much the cluster is.
+OF_CLUSTER: Mapping[str, str] = {
+    **dict.fromkeys(("--gpus", "--num-gpus", "--ngpus", "--world-size"), "gpus"),
+    "--num-processes": "gpus",
+    **dict.fromkeys(("--nodes", "--num-nodes", "--nnodes"), "nodes"),
+    **dict.fromkeys(("--gpus-per-node", "--nproc-per-node", "--num-gpus-per-node"), "per_node"),
+    **dict.fromkeys(("--gpu", "--gpu-type", "--accelerator", "--hardware", "--node"), "name"),
+}
 # Options of other programs, and what says the same here: an option, one and its value, nothing.
 SAME_OPTIONS: Mapping[str, str] = {
     "--lora": "--train lora",
     "--qlora": "--train qlora",
     "--deepspeed": "--framework deepspeed",
-    "--fsdp": "--framework torchtitan",
+    **dict.fromkeys(("--fsdp", "--sharding-strategy"), "--framework torchtitan"),
+    "--strategy": "--framework {}",
     "--megatron": "--framework megatron",
     "--zero": "--zero-stage",
     **{f"--zero{dash}{stage}": f"--zero-stage {stage}" for stage in range(4) for dash in ("", "-")},
@@ -75,6 +96,13 @@ SAME_OPTIONS: Mapping[str, str] = {
         ("--mbs", "--micro-batch-size", "--per-device-train-batch-size"), "--micro-batch"
     ),
     **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size"), "--global-batch"),
+    "explain --batch-size": "--micro-batch",  # of a command
+    **{
+        f"{command} {name}": "--gpus"
+        for name, part in OF_CLUSTER.items()
+        for command in ("check", "size")
+        if part == "gpus"
+    },
     **dict.fromkeys(
         (
             *("--seq", "--seqlen", "--seq-length", "--sequence-length", "--max-seq-len", "--ctx"),
@@ -93,10 +121,18 @@ SAME_OPTIONS: Mapping[str, str] = {
     },
     **{f"--{name}": f"--precision {name}" for name in ("bf16", "fp16", "fp8", "fp4")},
     "--dtype": "--precision",
+    "--mixed-precision": "--precision",
+    "--optim": "--optimizer",
+    "--block-size": "--seq-len",
+    "--batch-tokens": "--global-batch-tokens",
+    "--train-tokens": "--tokens",
+    "--use-lora": "--train lora",
+    "--peft": "--train {}",
+    "--recompute-activations": "--recompute selective",
     "--json": "--format json",
     "--gradient-checkpointing": "--recompute full",
     "--cpu-offload": "--offload optimizer:host",
-    "--slurm": "--launcher slurm",
+    "--slurm": "--launcher slurm --out run",
     **dict.fromkeys(("--compare-frameworks", "--all-frameworks"), "--framework any"),
     "--days": "--deadline {}d",
     "--hours": "--deadline {}h",
@@ -106,14 +142,7 @@ SAME_OPTIONS: Mapping[str, str] = {
     "--output": "--save",
     **dict.fromkeys(("--flash-attn", "--use-flash-attn", "--attn-implementation"), ""),
     "--tflops": "",
-}
-# Options of other programs that say of what and how much the cluster is.
-OF_CLUSTER: Mapping[str, str] = {
-    **dict.fromkeys(("--gpus", "--num-gpus", "--ngpus", "--world-size"), "gpus"),
-    "--num-processes": "gpus",
-    **dict.fromkeys(("--nodes", "--num-nodes", "--nnodes"), "nodes"),
-    **dict.fromkeys(("--gpus-per-node", "--nproc-per-node", "--num-gpus-per-node"), "per_node"),
-    **dict.fromkeys(("--gpu", "--gpu-type", "--accelerator", "--hardware", "--node"), "name"),
+    **dict.fromkeys(OF_MODEL, ""),
 }
 # What is said of options of other programs, where it is more than the words for them here.
 UNKNOWN_OPTIONS: Mapping[str, str] = {
@@ -123,7 +152,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     "--nvme": "a disk is not measured; overrides of a cluster file state nvme_read_gb_per_s",
     **dict.fromkeys(
         ("--plot", "--plot-file"),
-        "curves are not drawn; planner export --to html draws a plan's charts",
+        "curves are not drawn; `planner export MODEL CLUSTER --to html --out plan.html` has charts",
     ),
     "--strategy": "parts of a layout have options of their own, as --zero-stage 3 --tp 4 --pp 2",
     **dict.fromkeys(
@@ -136,23 +165,22 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
         ("--use-flash-attn", "--flash-attn", "--attn-implementation"),
         "attention is fused already where software has it; --set attention=flash2 says which",
     ),
+    "--batch-size": "--global-batch says it here; on one GPU it is --micro-batch",
+    **dict.fromkeys(OF_MODEL, "the model says it, by its name or in its file"),
     "--tflops": "stands in every answer, beside MFU and tokens/s; no option asks for it",
     "--max-memory": "memory is the accelerator's; --margin says what percentage stays free",
 }
-ELSEWHERE = {**UNKNOWN_OPTIONS, **dict.fromkeys(OF_CLUSTER, "the cluster says it: NUMBERxNAME")}
 # Commands of a model and a cluster, and what each needs besides.
-QUESTIONS: Mapping[str, tuple[str, ...]] = {
-    "plan": (),
-    "why": ("--tp", "2"),
-    "size": (),
-    "sensitivity": (),
-    "job": ("--tokens", "15T"),
-    "explain": (),
-    "emit": ("--to", "megatron"),
-    "export": ("--to", "html", "--out", "plan.html"),
+QUESTIONS: Mapping[str, Mapping[str, str]] = {
+    "plan": {},
+    "why": {"--tp": "2"},
+    "size": {},
+    "sensitivity": {},
+    "job": {"--tokens": "15T"},
+    "explain": {},
+    "emit": {"--to": "megatron", "--out": "run"},
+    "export": {"--to": "html", "--out": "plan.html"},
 }
-# Values of options of other programs, or that are none, and what to try.
-OTHER_VALUES = {"yaml": "json", "yml": "json", "text": "table"}
 # Words before the cluster of other commands: what is reduced and its size; none.
 CLUSTER_BEHIND = {"collective": 2, "calibrate": 0}
 # Other words for what ``show`` shows.
@@ -175,6 +203,11 @@ OTHER_COMMANDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "launch": (("emit",), ()),
     "train": (("plan",), ()),
     "estimate": (("plan",), ()),
+    "memory": (("explain",), ("memory",)),
+    "estimate-memory": (("explain",), ("memory",)),
+    "fit": (("plan",), ()),
+    "optimize": (("plan",), ()),
+    "cost": (("job",), ()),
     "list": (("show",), ()),
     "ls": (("show",), ()),
     **{
@@ -187,40 +220,44 @@ OTHER_COMMANDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
     """The words as a command and its arguments.
 
-    ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``memory`` an item of ``explain``, ``--model M`` an
-    argument; options may have underscores, and a section before a dot.
+    ``MODEL CLUSTER`` is ``plan MODEL CLUSTER``, ``--model M`` an argument, ``--tp=2`` two words;
+    options may have underscores, and a section before a dot.
     """
     spelled = r"^--(?:[a-z_]+\.)*([a-z_]+)"
     words = [re.sub(spelled, lambda name: "--" + name[1].replace("_", "-"), word) for word in words]
-    before, behind = OTHER_COMMANDS.get("".join(words[:1]), (words[:1], ()))
-    words = [*before, *words[1:], *behind]
-    first, rest = words[:1], words[1:]
-    if first == ["show"]:
+    split = (word.split("=", 1) if word.startswith("--") else [word] for word in words)
+    words = [part for parts in split for part in parts]
+    if words in ([], ["show"], ["sweep"]):
+        return [*words, "--help"]
+    before, behind = OTHER_COMMANDS.get(words[0], (words[:1], ()))
+    command, *rest = [*before, *words[1:], *behind]
+    if command == "show":
         rest = [*(SHOWN.get(word, word) for word in rest[:1]), *rest[1:]]
     of_sweeps: tuple[list[str], ...] = ([], ["run"], ["show"], ["-h"], ["--help"])
-    if first == ["sweep"] and rest[:1] not in of_sweeps:
-        return [*first, "run", *rest]
-    if first == ["memory"]:
-        is_help = {"-h", "--help", "--help-all"} & set(rest)
-        first, rest = ["explain"], rest if is_help else [*rest, "memory"]
-    elif _is_question([*first, *rest], commands):
-        first, rest = ["plan"], words
-    if first == ["plan"]:
-        rest = ["--save" if word == "-o" else word for word in rest]
-    if first and first[0] in (*QUESTIONS, *CLUSTER_BEHIND):
-        model, rest = _taken("--model", rest) if first[0] in QUESTIONS else ([], rest)
+    if command == "sweep" and rest[:1] not in of_sweeps:
+        return [command, "run", *rest]
+    places = leading(rest)
+    if command == "check" and re.match("[0-9]+x", " ".join(places[-1:])):
+        number = max(1, len(places) - 2)
+        named = zip(("--model", "--cluster")[number - len(places) :], places[number:], strict=True)
+        said = [word for pair in named for word in pair]
+        return [command, *places[:number], *said, *rest[len(places) :]]
+    if _is_question([command, *rest], commands):
+        command, rest = "plan", [command, *rest]
+    if command in (*QUESTIONS, *CLUSTER_BEHIND):
+        model, rest = _taken("--model", rest) if command in QUESTIONS else ([], rest)
         cluster, rest = _taken("--cluster", rest)
-        number = CLUSTER_BEHIND.get(first[0], 1 - len(model))
+        number = CLUSTER_BEHIND.get(command, 1 - len(model))
         place = number if len(leading(rest)) >= number else len(rest)
         rest = [*model, *rest[:place], *cluster, *rest[place:]]
-    return [*first, *rest]
+    return [command, *rest]
 
 
 def _is_question(words: Sequence[str], commands: Collection[str]) -> bool:
     """Return True if the first word is a model, not a command, a former or a misspelt one."""
     places = leading(words)
     if len(places) < 2:
-        return list(words[:1]) == ["--model"]
+        return words[0] == "--model"
     return not get_close_matches(places[0], [*commands, *OTHER_COMMANDS])
 
 
@@ -231,14 +268,10 @@ def leading(words: Sequence[str]) -> list[str]:
 
 def _taken(option: str, words: list[str]) -> tuple[list[str], list[str]]:
     """The value of an option, if it stands there, and the other words."""
-    for place, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == option and equals:
-            return [value], [*words[:place], *words[place + 1 :]]
-        if name == option and words[place + 1 :]:
-            others = [*words[:place], *words[place + 2 :]]
-            return [words[place + 1]], others
-    return [], words
+    if option not in words[:-1]:
+        return [], words
+    place = words.index(option)
+    return [words[place + 1]], [*words[:place], *words[place + 2 :]]
 
 
 def meant_word(option: str, text: str, known: Collection[str]) -> str:
@@ -252,12 +285,12 @@ def meant_word(option: str, text: str, known: Collection[str]) -> str:
     return meant if meant in known else text  # type: ignore[return-value]
 
 
-def unknown_options(words: Sequence[str]) -> Iterator[Problem]:
-    """Yield what says the same here as options that are other programs'."""
-    for name in (word.partition("=")[0] for word in words):
-        same = SAME_OPTIONS.get(name)
-        if message := UNKNOWN_OPTIONS.get(name) or (same and f"{same} says it here"):
-            yield Problem(where="command line", key=name, message=message)
+def elsewhere(option: str) -> str:
+    """What an option of other programs is here; empty where none is known."""
+    if option in OF_CLUSTER:
+        return "the cluster says it: NUMBERxNAME"
+    same = SAME_OPTIONS.get(option)
+    return UNKNOWN_OPTIONS.get(option) or (f"{same} says it here" if same else "")
 
 
 def length(text: str) -> int:

@@ -210,9 +210,11 @@ def _timeline(stages: Sequence[Sequence[Slice]], window: Window, height: float) 
                 middle = (left + right) / 2.0
                 number = str(each.slot[0].micro_batch)
                 numbers.append(_text(middle, bottom - height / 4.0, number, "number"))
-    for colour, drawn in boxes.items():
-        if drawn:
-            yield f'<path style="fill:var(--{colour})" d="{"".join(drawn)}"/>'
+    yield from (
+        f'<path style="fill:var(--{colour})" d="{"".join(drawn)}"/>'
+        for colour, drawn in boxes.items()
+        if drawn
+    )
     yield from numbers
 
 

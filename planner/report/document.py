@@ -207,7 +207,6 @@ class Shown:
         yield Text.from_ansi(self.text(options.max_width))
 
     def _repr_html_(self) -> str:
-        """The same in a notebook."""
         from html import escape
 
         return f"<pre style='line-height:1.2'>{escape(self.text(120))}</pre>"

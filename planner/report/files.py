@@ -21,7 +21,6 @@ OPTION = "--out"  # that names a folder
 
 
 def _check_path(path: Path, option: str) -> None:
-    """Raise InputError for what is no path to anywhere."""
     try:
         path.resolve()
     except WRITE_ERRORS as error:
@@ -71,7 +70,6 @@ def check_folder(folder: Path) -> None:
 
 
 def _problem(folder: Path, target: Path, *, force: bool) -> str | None:
-    """Return why a file cannot be written, or None."""
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         return f"lies outside {folder} because of a link; nothing is written there"
     for above in target.relative_to(folder).parents:

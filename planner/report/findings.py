@@ -19,7 +19,7 @@ from urllib.parse import quote
 from planner import __version__
 from planner.check.result import UNREADABLE, FileResult, exit_code
 from planner.formats.format import SEVERITIES, Finding
-from planner.report.document import rendered, serialise
+from planner.report.document import rendered
 from planner.units import format_bytes, format_seconds, format_stage, plural
 
 if TYPE_CHECKING:
@@ -125,11 +125,6 @@ def check_document(results: Sequence[FileResult]) -> dict[str, Any]:
     }
 
 
-def render_json(results: Sequence[FileResult]) -> str:
-    """The document as text."""
-    return serialise("check", check_document(results))
-
-
 def render_github(results: Sequence[FileResult]) -> str:
     """A workflow command of GitHub Actions per finding, which annotates the change."""
     lines, of_property = [], GITHUB_TEXT | str.maketrans({":": "%3A", ",": "%2C"})
@@ -223,7 +218,6 @@ def _in_xml(text: str) -> str:
 
 RENDERERS = {
     "text": render_text,
-    "json": render_json,
     "sarif": render_sarif,
     "github": render_github,
     "junit": render_junit,

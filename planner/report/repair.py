@@ -247,7 +247,6 @@ def _place(row: FieldChange) -> str:
 
 
 def _proved(answer: RepairAnswer) -> str:
-    """Return how many fields changed, and what is proved."""
     number = answer.near.num_changes
     if number == 0:
         return "0 fields changed: what follows from them is filled in anew."

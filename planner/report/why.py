@@ -50,7 +50,6 @@ def print_why(answer: WhyAnswer, console: Console) -> None:
 
 
 def _sentences(answer: WhyAnswer) -> Iterator[str]:
-    """The verdict, its reasons, and both plans."""
     yield _verdict(answer)
     yield from _reasons(answer)
     for title, plan in (("asked", answer.asked), ("best", answer.best)):
@@ -61,7 +60,6 @@ def _sentences(answer: WhyAnswer) -> Iterator[str]:
 
 
 def _nothing(nothing: NothingFits, best: Plan | None) -> Iterator[str]:
-    """Yield why nothing fits, and what would without the options."""
     yield from nothing.lines()
     if best is not None and len(nothing.case.narrowing.texts) > 1:
         seconds = format_seconds(best.estimate.iter_time_s)

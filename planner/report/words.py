@@ -92,9 +92,12 @@ def _saved(plan: Plan) -> Iterator[str]:
         what, _, where = strategy.offload.partition(":")
         share = f"{strategy.offload_percent}% of the " if strategy.offload_percent < 100 else ""
         yield f"{share}{what.replace('+', ' and ')} on the {where}"
-    for name, policy in OFFLOAD_POLICIES.items():
-        if strategy.layers_under[name]:
-            yield policy.words.format(strategy.layers_under[name])
+    layers = strategy.layers_under
+    yield from (
+        policy.words.format(layers[name])
+        for name, policy in OFFLOAD_POLICIES.items()
+        if layers[name]
+    )
 
 
 def layout_words(plan: Plan) -> str:

@@ -22,7 +22,7 @@ from planner.notes import Problems
 from planner.query.options import OPTIONS, PLACES, Option
 from planner.query.query import Query
 from planner.query.resolve import cluster_for_file, model_for_file, resolve
-from planner.query.words import unknown_options
+from planner.query.words import elsewhere
 
 Value = str | int | float | bool | None
 
@@ -121,9 +121,8 @@ def read_sweep(path: Path) -> Sweep:
     known = (*PLACES, *axes_by_name())
     for name in raw:
         if name not in known:
-            hints = [each.message for each in unknown_options([f"--{name}"])]
-            hint = did_you_mean(str(name).replace("_", "-"), known)
-            allowed = "; ".join(filter(None, [*hints, hint])) or f"allowed: {', '.join(known)}"
+            hints = (elsewhere(f"--{name}"), did_you_mean(str(name).replace("_", "-"), known))
+            allowed = "; ".join(filter(None, hints)) or f"allowed: {', '.join(known)}"
             problems.add(str(name), f"is not an option of a sweep; {allowed}")
     for name in PLACES:
         if name not in raw:

@@ -23,7 +23,6 @@ from planner.limits import MAX_DIGITS
 from planner.query.from_file import Request
 from planner.report.findings import (
     render_github,
-    render_json,
     render_junit,
     render_sarif,
     render_text,
@@ -48,7 +47,7 @@ PLAN = plan_document()
 
 def checked(path: Path, request: Request = JOB) -> int:
     result = check_file(str(path), request)
-    for render in (render_text, render_json, render_sarif, render_github, render_junit):
+    for render in (render_text, render_sarif, render_github, render_junit):
         render([result]).encode()
     assert all(finding.message for finding in result.findings)
     return exit_code([result])

@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "calibrate": MODEL | INPUTS | PLANS | {"check", "compare"},
     "report": MODEL | INPUTS | ANSWERS | {"launchers"},
     "cli": MODEL | INPUTS | ANSWERS | {"launchers", "report"},
-    "api": {"check", "cli", "query", "report"},
+    "api": {"check", "cli", "errors", "query", "report"},
 }
 """What each package of planner may import besides itself."""
 HEAVY = """

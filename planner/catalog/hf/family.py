@@ -132,10 +132,7 @@ class Windows(Strict):
 
 
 class Family(Strict):
-    """One type: the keys that are read, and how they say a model file.
-
-    Keys of no family (dropout, token ids, ...) are ignored.
-    """
+    """One type: the keys that are read (others are ignored), and how they say a model file."""
 
     class_name: str = Field(alias="class")  # the class of transformers whose parameters are counted
     keys: dict[str, Key]
@@ -230,10 +227,7 @@ def families() -> Mapping[str, Family]:
 
 
 def read_families(path: Path) -> Mapping[str, Family]:
-    """Return the families of a file by their type, sorted.
-
-    What their expressions name is checked by ``tools/families.py``.
-    """
+    """Return the families of a file by type, sorted; ``tools/families.py`` checks expressions."""
     file = validate(FamiliesFile, load_yaml(path), str(path))
     written = {**file.bases, **file.types}
     blocks = {name: _merged(name, written) for name in sorted(file.types)}

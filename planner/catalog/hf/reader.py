@@ -80,10 +80,7 @@ class _Given:
 
 
 def read_config(path: Path) -> ModelDetails:
-    """Return the model of a ``config.json`` or of a folder that holds one.
-
-    Raises InputError with every problem of the file.
-    """
+    """Return the model of a ``config.json`` or a folder with one; InputError with every problem."""
     source = path / NAME if is_folder(path) else path
     if source != path and not is_file(source) and not source.is_symlink():
         message = f"no such file; the folder {path} holds no {NAME}"
@@ -155,10 +152,7 @@ def _wrong_keys(given: _Given) -> Iterator[Problem]:
 
 
 def _model_file(given: _Given) -> tuple[ModelKeys, Raw]:
-    """The model file, and the names of the family that it is computed from.
-
-    Raises InputError for what is wrong with keys, and between those that are right.
-    """
+    """The model file, and the names of the family that it is computed from; InputError."""
     family, where = given.family, given.where
     known = {key: given.keys[key] for key in given.keys if key in family.keys}
     try:

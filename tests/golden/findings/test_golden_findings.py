@@ -10,9 +10,10 @@ import pytest
 from results import RESULTS
 
 from planner.check.result import FileResult
+from planner.report.document import serialise
 from planner.report.findings import (
+    check_document,
     render_github,
-    render_json,
     render_junit,
     render_sarif,
     render_text,
@@ -21,7 +22,7 @@ from planner.report.findings import (
 FOLDER = Path(__file__).parent
 FORMS: dict[str, Callable[[Sequence[FileResult]], str]] = {
     "findings.txt": render_text,
-    "findings.json": render_json,
+    "findings.json": lambda results: serialise("check", check_document(results)),
     "findings.sarif": render_sarif,
     "findings.github": render_github,
     "findings.xml": render_junit,

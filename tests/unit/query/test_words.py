@@ -18,9 +18,9 @@ from planner.query.words import (
     OTHER_WORDS,
     SEVERAL,
     UNKNOWN_OPTIONS,
+    elsewhere,
     length,
     meant_word,
-    unknown_options,
 )
 
 
@@ -73,10 +73,8 @@ def test_no_command_has_an_option_that_is_another_programs() -> None:
     }
     assert "--tp" in own
     assert not own & set(UNKNOWN_OPTIONS)
-    assert [problem.key for problem in unknown_options(["--lora", "--mbs=2", "--tp"])] == [
-        "--lora",
-        "--mbs",
-    ]
+    assert all(map(elsewhere, ("--lora", "--mbs", "--gpus", "--plot")))
+    assert not elsewhere("--tp")
 
 
 def test_a_question_in_other_words_is_the_same_question() -> None:

@@ -12,9 +12,10 @@ from jsonschema import Draft7Validator
 
 from planner.check.result import UNREADABLE, FileResult
 from planner.formats.format import SEVERITIES, Finding, Format
+from planner.report.document import serialise
 from planner.report.findings import (
+    check_document,
     render_github,
-    render_json,
     render_junit,
     render_sarif,
     render_text,
@@ -119,7 +120,7 @@ def test_junit_replaces_what_xml_cannot_hold() -> None:
 
 @given(RESULTS)
 def test_json_holds_every_finding(results: list[FileResult]) -> None:
-    document = json.loads(render_json(results))
+    document = json.loads(serialise("check", check_document(results)))
     found = [one["findings"] for one in document["files"]]
     assert [len(one) for one in found] == [len(result.findings) for result in results]
     assert sum(document["counts"].values()) == sum(map(len, found))
