@@ -2,15 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from planner.answers import show as answers
-from planner.answers.collective import AlgorithmRow, CollectiveAnswer, WayRow
 from planner.catalog.hardware import FigureRow
-from planner.collectives.hierarchy import GroupLevel
 from planner.layers.parameters import describe_size
 from planner.report.table import (
     Column,
@@ -23,6 +21,9 @@ from planner.report.table import (
     whole,
 )
 from planner.units import GB, GIB, TERA, format_bytes, format_count, format_seconds, plural
+
+if TYPE_CHECKING:
+    from planner.answers.collective import AlgorithmRow, CollectiveAnswer, WayRow
 
 # Rows of a list where not all are asked for, so that it fits a screen; of lists of several kinds.
 MOST, MOST_OF_KINDS = 16, 12
@@ -285,7 +286,9 @@ def _count(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: bool = False) -> None:
+def print_collective(
+    answer: "CollectiveAnswer", console: Console, *, verbose: bool = False
+) -> None:
     """Print the time that plans use, then algorithms; ``verbose``: all, level by level."""
     title = (
         f"{answer.collective.replace('_', '-')} of {format_bytes(answer.bytes)} on "
@@ -301,7 +304,7 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
     steps = [f"{c.algorithm} from {format_bytes(c.from_bytes)}" for c in answer.crossovers]
     most = len(answer.algorithms) if verbose else 6
     is_cut = len(answer.algorithms) > most or (has_levels and not verbose)
-    levels = [*LEVEL_NAMES, Column[GroupLevel]("units", "members"), *LEVEL_RATES]
+    levels = [*LEVEL_NAMES, Column[Any]("units", "members"), *LEVEL_RATES]
     algorithms: list[Column[AlgorithmRow]] = [
         Column("algorithm", "name", right=False),
         Column("time", lambda row: format_seconds(row.time_s)),
@@ -324,7 +327,7 @@ def print_collective(answer: CollectiveAnswer, console: Console, *, verbose: boo
     )
 
 
-def _ways(ways: Sequence[WayRow]) -> Table[WayRow]:
+def _ways(ways: "Sequence[WayRow]") -> "Table[WayRow]":
     columns: list[Column[WayRow]] = [
         Column("other way", "name", right=False),
         Column("time", lambda row: format_seconds(row.time_s)),
@@ -341,7 +344,7 @@ def _ways(ways: Sequence[WayRow]) -> Table[WayRow]:
     return Table(ways, columns)
 
 
-def _shares(answer: CollectiveAnswer) -> Table[Sequence[str]]:
+def _shares(answer: "CollectiveAnswer") -> Table[Sequence[str]]:
     """Every algorithm's time, rounds and bytes on every level."""
     rows = [
         (

@@ -62,7 +62,6 @@ _DEVICES, _PATHS = (
 )
 _SWITCHES = [f"{ZERO}.{switch}" for switch in OLD_SWITCHES.values()]
 
-
 _REFUSALS = refusals(__package__)
 no_offload, problems = _REFUSALS["offload"], _REFUSALS["problems"]
 

@@ -41,7 +41,6 @@ _LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 
 rule = Rules(MegatronView)
 
-
 rule.add_table(load_own(__package__, "rules.yaml"))
 in_arguments, in_config = partial(rule, ARGUMENTS), partial(rule, CONFIG)
 
