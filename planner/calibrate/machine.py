@@ -39,10 +39,7 @@ LINKS = {"gb_per_s_per_direction": 1.0, "latency_us": 100.0, "efficiency_fractio
 
 
 def stated(path: str, table: Table, out: Path) -> Base:
-    """The machine of a table, to be fitted to it; ``out``: the cluster file, which names it.
-
-    Raises InputError where rows are missing, or make a figure that no machine has.
-    """
+    """The machine of a table, to be fitted to it; ``out``: its cluster file. Raises InputError."""
     if table.machine.nodes > 1:
         message = "is of several: give CLUSTER, whose network these rows are fitted to"
         raise InputError.single(path, "# nodes", message)

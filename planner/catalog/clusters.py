@@ -93,7 +93,8 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
         return _from_preset(str(argument), None)
     counted = _COUNTED.match(str(argument))
     if counted is None:
-        message = f"not a cluster; given {str(argument)!r}, allowed {_SHAPE}"
+        hint = f"did you mean {argument}x{EXAMPLE_ACCELERATOR}? " * str(argument).isdecimal()
+        message = f"not a cluster; given {str(argument)!r}, {hint}allowed {_SHAPE}"
         raise InputError.single("cluster", str(argument) or "''", message)
     text, name = counted.groups()
     is_number = text.isdecimal() and len(text) <= MAX_COUNT_DIGITS

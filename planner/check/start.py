@@ -68,10 +68,7 @@ class Start:
         refused: list[str],
         strategy: Strategy,
     ) -> bool:
-        """Return True if the file can express a strategy, then without errors but those allowed.
-
-        Why it cannot is added to what is ``refused``.
-        """
+        """True if the file can say it with no errors but those allowed; else why is ``refused``."""
         part = self.kind.part(self.reading.settings)
         try:
             made = self.written(origin, context, strategy)

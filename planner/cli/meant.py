@@ -124,8 +124,9 @@ def _mended(command: str, words: list[str], problems: Sequence[Problem]) -> list
         return _said_here(command, words)
     said = _said_here(command, _like(words, problems))
     made = _completed(command, said)
-    told = " ".join(each.message for each in problems)
-    is_lacking = not problems or re.search("Missing|Got unexpected|no such plan file", told)
+    is_lacking = not problems or re.search(
+        "Missing|Got unexpected|no such plan file", " ".join(each.message for each in problems)
+    )
     # Of a name that is none, no other may be told instead.
     if said == words and not is_lacking and sorted(made) != sorted(words):
         made = words
@@ -140,8 +141,9 @@ def _like(words: list[str], problems: Sequence[Problem]) -> list[str]:
     """The words with a file that is no model behind ``--like``, if it says a job."""
     from planner.query.like import places_of
 
-    wrong, made = {Path(each.where) for each in problems}, words
-    for word in (each for each in leading(words) if lexists(each) and Path(each) in wrong):
+    files = {Path(each.where) for each in problems if "planner check" in each.message}
+    made = words
+    for word in (each for each in leading(words) if lexists(each) and Path(each) in files):
         made = [each for each in made if each != word]
         with suppress(PlannerError):
             made = [*places_of(word).values(), *made, "--like", word]

@@ -378,10 +378,12 @@ def options_of(groups: Collection[str]) -> tuple[Option, ...]:
 
 def check_names(names: Iterable[str]) -> None:
     """Raise TypeError with the nearest name of each that is no option."""
-    for name in names:
-        if name not in OPTIONS:
-            option = f"--{name.replace('_', '-')}"
-            same = SAME_OPTIONS.get(option, "").strip("-").partition(" ")[0].replace("-", "_")
-            meant = f"did you mean {same}?" if same in OPTIONS else elsewhere(option)
-            hint = meant or did_you_mean(name, OPTIONS) or f"known are {', '.join(OPTIONS)}"
-            raise TypeError(f"a question has no option {name!r}; {hint}")
+    wrong = list[str]()
+    for name in (each for each in names if each not in OPTIONS):
+        option = f"--{name.replace('_', '-')}"
+        same = SAME_OPTIONS.get(option, "").strip("-").partition(" ")[0].replace("-", "_")
+        meant = f"did you mean {same}?" if same in OPTIONS else elsewhere(option)
+        hint = meant or did_you_mean(name, OPTIONS) or f"known are {', '.join(OPTIONS)}"
+        wrong.append(f"{name!r}; {hint}")
+    if wrong:
+        raise TypeError(f"a question has no option {'; nor '.join(wrong)}")

@@ -38,6 +38,7 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "memory": "headroom",
         "tokens-per-dollar": "cost",
         "tokens-per-second": "time",
+        "dollars": "cost",
         "mfu": "time",
     },
     "--format": {"yaml": "json", "yml": "json", "text": "table"},
@@ -78,6 +79,7 @@ OF_MODEL = (
 OF_CLUSTER: Mapping[str, str] = {
     **dict.fromkeys(("--gpus", "--num-gpus", "--ngpus", "--world-size"), "gpus"),
     "--num-processes": "gpus",
+    "--nproc": "gpus",
     **dict.fromkeys(("--nodes", "--num-nodes", "--nnodes"), "nodes"),
     **dict.fromkeys(("--gpus-per-node", "--nproc-per-node", "--num-gpus-per-node"), "per_node"),
     **dict.fromkeys(("--gpu", "--gpu-type", "--accelerator", "--hardware", "--node"), "name"),
@@ -123,6 +125,10 @@ SAME_OPTIONS: Mapping[str, str] = {
     "--dtype": "--precision",
     "--mixed-precision": "--precision",
     "--optim": "--optimizer",
+    "--train-batch-size": "--global-batch",
+    "--train-micro-batch-size-per-gpu": "--micro-batch",
+    "--activation-checkpointing": "--recompute full",
+    "--num-tokens": "--tokens",
     "--block-size": "--seq-len",
     "--batch-tokens": "--global-batch-tokens",
     "--train-tokens": "--tokens",
@@ -142,6 +148,7 @@ SAME_OPTIONS: Mapping[str, str] = {
     "--output": "--save",
     **dict.fromkeys(("--flash-attn", "--use-flash-attn", "--attn-implementation"), ""),
     "--tflops": "",
+    "--model-name-or-path": "",
     **dict.fromkeys(OF_MODEL, ""),
 }
 # What is said of options of other programs, where it is more than the words for them here.
@@ -167,6 +174,7 @@ UNKNOWN_OPTIONS: Mapping[str, str] = {
     ),
     "--batch-size": "--global-batch says it here; on one GPU it is --micro-batch",
     **dict.fromkeys(OF_MODEL, "the model says it, by its name or in its file"),
+    "--model-name-or-path": "the model is the first word, or stands behind --model",
     "--tflops": "stands in every answer, beside MFU and tokens/s; no option asks for it",
     "--max-memory": "memory is the accelerator's; --margin says what percentage stays free",
 }
@@ -290,7 +298,7 @@ def elsewhere(option: str) -> str:
     if option in OF_CLUSTER:
         return "the cluster says it: NUMBERxNAME"
     same = SAME_OPTIONS.get(option)
-    return UNKNOWN_OPTIONS.get(option) or (f"{same} says it here" if same else "")
+    return UNKNOWN_OPTIONS.get(option) or (f"{same.format('...')} says it here" if same else "")
 
 
 def length(text: str) -> int:

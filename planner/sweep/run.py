@@ -198,10 +198,7 @@ def in_this_process(tasks: Iterable[Task]) -> Answers:
 def on_processes(
     tasks: Iterable[Task], workers: int, answer: Callable[[Task], Row] = answer
 ) -> Answers:
-    """Yield answers of several processes as they come.
-
-    A process that ends before it answers costs its own cell alone, which is tried MAX_TRIES times.
-    """
+    """Yield answers of processes as they come; one that ends costs its cell, tried MAX_TRIES."""
     idle = SimpleQueue[ProcessPoolExecutor]()
 
     def ask(task: Task) -> tuple[Task, Row]:

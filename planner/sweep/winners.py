@@ -100,10 +100,7 @@ def winners(
     per: str | None = None,
     top: int = 1,
 ) -> Winners:
-    """The best ``top`` rows of every job; ``per``: the columns that tell jobs apart.
-
-    InputError with every problem of the question, NothingFitsError without a plan.
-    """
+    """The best ``top`` rows of every job; ``per``: the columns that tell jobs apart. InputError."""
     problems = Problems()
     if best not in MEASURES:
         problems.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")
