@@ -244,8 +244,6 @@ def gathered_head_bytes(parts: StageParameters) -> Array:
     the backward, a sixth, is not: ``max(2 · head - 2 · logits, 0)``. Source: traced FSDP2 steps.
     """
     context, states = parts.context, parts.context.traits.states
-    if 3 not in context.traits.support.zero_stages:
-        return np.zeros(len(parts.strategy))
     root = weight_bytes(context) * _root_params(parts)
     last_layer = weight_bytes(context) * parts.gathered * states.gathers_embedding_with_head
     gathered = root + last_layer
@@ -295,8 +293,7 @@ def dead_block_bytes(parts: StageParameters) -> Array:
 
     One layer's forward working set with its gathered weights, and the gradient that the root
     unit reduces from, ``g · root``, where no tensor of the loss left a block as large. Source: a
-    replay of traced FSDP2 steps through the caching allocator's rules, which matches published
-    reserved memory within 2 %. Zero where the implementation's table has no ``freed`` section.
+    replay of traced FSDP2 steps by the allocator's rules, within 2 % of published reserved memory.
     """
     costs, context = parts.costs, parts.context
     working_set = costs.at(costs.freed_bytes)
@@ -304,8 +301,7 @@ def dead_block_bytes(parts: StageParameters) -> Array:
     reduced = context.traits.states.gradient_reduce_bytes * _trained_root_params(parts)
     fits = reduced <= costs.at(costs.largest_logits_bytes)
     kept = np.where(fits | ~_gathers(parts), 0.0, reduced)
-    leaves_blocks = bool(context.traits.kernels.saved.entries("freed"))
-    return np.where(leaves_blocks, working_set + weights + kept, 0.0)
+    return working_set + weights + kept
 
 
 def _whole_gradients(parts: StageParameters) -> Array:
@@ -375,10 +371,9 @@ def offload_buffer_bytes(parts: StageParameters) -> Array:
 def sent_bytes(parts: StageParameters) -> Array:
     """Bytes a stage keeps of what it sent on, per micro-batch: h per token, divided over tp."""
     strategy = parts.strategy
-    keeps = parts.context.traits.states.pipeline_engine != "megatron"
     share = np.where(strategy.sequence_parallel == 0, strategy.tp, 1)
     boundary = parts.costs.at(parts.costs.boundary_bytes)
-    return np.where((strategy.pp > 1) & keeps, boundary / share, 0.0)
+    return np.where(strategy.pp > 1, boundary / share, 0.0)
 
 
 @item(
@@ -413,6 +408,4 @@ def receive_buffer_bytes(parts: StageParameters) -> Array:
     One for every micro-batch, made before the first step. Source:
     torch/distributed/pipelining/stage.py.
     """
-    receives = parts.context.traits.states.pipeline_engine == "torch"
-    boundary = parts.costs.at(parts.costs.boundary_bytes)
-    return np.where((parts.strategy.pp > 1) & receives, boundary, 0.0)
+    return np.where(parts.strategy.pp > 1, parts.costs.at(parts.costs.boundary_bytes), 0.0)

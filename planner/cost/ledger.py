@@ -18,10 +18,7 @@ from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.stage_parts import Per
 from planner.cost.states import (
-    offloaded_fraction,
     unsharded_until_step,
-    whole_gradient_copy_bytes,
-    without_gradient_copies,
 )
 from planner.layers.block import (
     LayerGroup,
@@ -32,11 +29,10 @@ from planner.layers.block import (
     mtp_ops,
 )
 from planner.layers.op import SavedTensor
-from planner.layers.weights import mean_states
 from planner.spec.items import SHAPE, item
-from planner.spec.job import FULL_PRECISIONS
 
-FROZEN = "frozen_weights"
+STEP = "transient.optimizer_step"
+OPTIMIZER = ("optimizer.master_weights", "optimizer.states", "optimizer.copies")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,44 +120,24 @@ def _state_lifetime(subject: PricedStrategy, name: str) -> Lifetime:
     is_apart = subject.strategy.zero_stage != 1 and not bool(
         unsharded_until_step(subject.columns, traits)[0]
     )
+    if name == STEP:
+        return "optimizer step"
     return RESERVED if name == "gradients" and late and is_apart else "whole run"
 
 
-def _state_shares(subject: PricedStrategy, name: str) -> dict[str, float]:
-    """Parts of a state: the optimizer's are master weights, its own, and copies of gradients."""
-    if name != "optimizer":
-        return {name: 1.0}
-    traits, optimizer = subject.context.traits.states, subject.context.traits.optimizer
-    is_sharded = subject.strategy.zero_stage >= 1 or traits.shards_replica_states
-    copies = traits.sharded_gradient_bytes if is_sharded else whole_gradient_copy_bytes(traits)
-    if bool(without_gradient_copies(subject.columns, traits)[0]):
-        copies = 0.0
-    if not is_sharded and subject.strategy.dp > 1:
-        copies += traits.replica_bucket_bytes
-    master = optimizer.master_bytes
-    is_whole = subject.context.job.precision in FULL_PRECISIONS
-    parts = {
-        "optimizer.master_weights": traits.master_weight_bytes if master is None else master,
-        "optimizer.states": mean_states(subject.context.model, optimizer).layer,
-        f"optimizer.{'weight' if is_whole else 'gradient'}_copies": copies,
-    }
-    return {part: size / sum(parts.values()) for part, size in parts.items() if size}
-
-
 def _state_items(subject: PricedStrategy, stage: int) -> list[LedgerItem]:
-    """Weights, gradients and optimizer states of one stage, and its frozen weights."""
+    """What the step makes, weights, gradients and optimizer states, and frozen weights."""
     num_params, items, numbers = _parameters(subject, stage), [], subject.numbers(stage)
-    for name in ("weights", "gradients", "optimizer"):
-        total = sum(numbers[term.per] * float(term.of(subject.parts, name)[0]) for term in STATES)
-        lifetime = _state_lifetime(subject, name)
-        for part, share in _state_shares(subject, name).items():
-            items.append(_flat_item(part, num_params, total * share, lifetime))
+    for name in (STEP, "weights", "gradients", *OPTIMIZER):
+        state = name.rpartition(".")[2]  # a field of StateBytes
+        total = sum(numbers[term.per] * float(term.of(subject.parts, state)[0]) for term in STATES)
+        items.append(_flat_item(name, num_params, total, _state_lifetime(subject, name)))
     frozen = sum(
         numbers[term.per] * float(term.of(subject.parts, "device")[0])
         for term in TERMS
         if isinstance(term, StateTerm) and not term.elements
     )
-    return [*items, LedgerItem(name=FROZEN, num_bytes=frozen, lifetime="whole run")]
+    return [*items, LedgerItem(name="frozen_weights", num_bytes=frozen, lifetime="whole run")]
 
 
 def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerItem]:
@@ -170,7 +146,9 @@ def _term_items(subject: PricedStrategy, stage: int, *per: Per) -> list[LedgerIt
     numbers = subject.numbers(stage)
     for term in TERMS:
         number = numbers[term.per]
-        if isinstance(term, StateTerm) or term.per not in per or not number:
+        if isinstance(term, StateTerm) or term.per not in per:
+            continue
+        if not (number and term.when(subject.context.traits)):
             continue
         found = np.broadcast_to(term.of(subject.parts), (1,))
         num_bytes = number * float(found[0])
@@ -330,13 +308,18 @@ def stage_ledgers(subject: PricedStrategy) -> tuple[StageLedger, ...]:
 
 def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     """Every item of a stage at its fullest moment, largest first."""
-    static = [*_state_items(subject, stage), *_term_items(subject, stage, "stage", "first", "last")]
+    step, *states = _state_items(subject, stage)
+    static = [*states, *_term_items(subject, stage, "stage", "first", "last")]
     lasting = [*static, *_activation_items(subject, stage)]
     loss = _loss_items(subject) if stage == subject.strategy.head_stage else []
     backward = _backward_items(subject, stage)
     at_loss = sum(each.num_bytes for each in loss) >= sum(each.num_bytes for each in backward)
-    items = [*lasting, *(loss if at_loss else backward), *_term_items(subject, stage, "device")]
+    moment = "loss of a micro-batch" if at_loss else "backward of a layer"
+    items = [*lasting, *(loss if at_loss else backward)]
     held = float(subject.model.held_bytes(*subject.split)[0, stage])
+    if sum(each.num_bytes for each in [*static, step]) > sum(each.num_bytes for each in items):
+        moment, items = step.lifetime, [*static, step]
+    items += _term_items(subject, stage, "device")
     split = held * subject.model.fragmentation_fraction
     items.append(_flat_item("overhead.fragmentation", 0.0, split, RESERVED))
     ordered = sorted(
@@ -345,18 +328,12 @@ def stage_ledger(subject: PricedStrategy, stage: int) -> StageLedger:
     )
     in_backward = _allocated(backward) + _late_gradient_bytes(subject, stage)
     in_pass = _allocated(lasting) + max(_allocated(loss), in_backward)
-    # While the optimizer steps, weights, gradients and states are left, with its temporaries: only
-    # where these are larger than activations is that the fullest moment.
-    parts, traits = subject.parts, subject.context.traits
-    shards = parts.num_shards if subject.strategy.zero_stage else 1.0
-    second_moment_bytes = mean_states(subject.context.model, traits.optimizer).layer / 2.0
-    here = traits.states.steps_all_at_once * (1.0 - offloaded_fraction(subject.columns))
-    temporaries = _parameters(subject, stage) * second_moment_bytes * here / shards
-    kept = sum(item.num_bytes for item in static if item.shape or item.name == FROZEN)
-    allocated = max(in_pass, kept + float(np.max(temporaries)))
+    # All gradients are there while the optimizer steps.
+    left = [each for each in static if each.lifetime != RESERVED or each.name == "gradients"]
+    allocated = max(in_pass, sum(each.num_bytes for each in [*left, step]))
     return StageLedger(
         stage=stage,
-        moment="loss of a micro-batch" if at_loss else "backward of a layer",
+        moment=moment,
         items=tuple(ordered),
         allocated_bytes=allocated,
         released_bytes=max(held - allocated, 0.0),

@@ -20,6 +20,7 @@ Lifetime = Literal[
     "forward to backward",
     "loss",
     "backward of a layer",
+    "optimizer step",
     "outside the allocator",
     "held by the allocator",
 ]
@@ -39,7 +40,7 @@ class MemoryTerm:
     elements: Callable[[StageParameters], Array] | None = None
     """Number of elements, if it is one tensor."""
     when: Callable[[FrameworkTraits], object] = bool
-    """Function of the traits, false where it is zero, so that a search skips it; bool never is."""
+    """Function of the traits, false where it is not there; bool never is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +196,11 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
         when=lambda traits: max(traits.support.zero_stages) >= 2,
     ),
     MemoryTerm(
-        name="transient.gathered_head", per="loss", of=buffers.gathered_head_bytes, lifetime="loss"
+        name="transient.gathered_head",
+        per="loss",
+        of=buffers.gathered_head_bytes,
+        lifetime="loss",
+        when=lambda traits: 3 in traits.support.zero_stages,
     ),
     MemoryTerm(
         name="overhead.context",
@@ -211,6 +216,7 @@ TERMS: tuple[MemoryTerm | StateTerm, ...] = (
     ),
 )
 STATES = tuple(term for term in TERMS if isinstance(term, StateTerm) and term.elements)
+STATIC: tuple[Per, ...] = ("stage", "layer", "first", "last")
 
 
 def bytes_per(per: Per, parts: StageParameters, place: Place = "device") -> Array:

@@ -62,6 +62,7 @@ class StageModel(Rowed):
     layer_static_bytes: Array
     first_static_bytes: Array
     last_static_bytes: Array
+    step_bytes: Array  # (4, C): of stage, layer, both ends in the step; 0: less than before
     saved_bytes: Array  # Per layer and micro-batch in flight, under no policy
     num_mtp_layers: int
     """Multi-token prediction layers on the stage of the head; their costs are the head's."""
@@ -159,6 +160,14 @@ class StageModel(Rowed):
         first, last = self.ends(stages)
         return self.first_host_bytes[:, None] * first + self.last_host_bytes[:, None] * last
 
+    def saves(self, *, leading: bool) -> Mask:
+        """Policies under which some layer keeps less; ``leading``: maybe only a leading one."""
+        kept, none = self.policies.saved_bytes, self.saved_bytes
+        saves = kept < none
+        if leading:
+            saves |= kept + self.policies.lead_saved_bytes < none + self.lead_saved_bytes
+        return np.asarray(saves)
+
     def workspace_bytes(self, counts: Array | None) -> Array | float:
         """Per stage the largest workspace of a policy that a layer of the stage is under."""
         if counts is None:
@@ -237,17 +246,26 @@ class StageModel(Rowed):
         """Peak bytes the allocator holds on every stage (or on the given ones).
 
         Tensors, and blocks that were freed but only another stream may use again. ``n`` layers hold
-        ``n · static + in flight · (kept by policy)``, fixed bytes and the largest transient.
+        ``n · static + in flight · (kept by policy) + fixed + transient``, or what the step holds.
         """
         stages = _stages_of(layers, stages)
         flight = self.in_flight(stages)
         activations = flight * self.kept_bytes(layers, counts, stages)
-        return (
+        in_pass = (
             layers * self.layer_static_bytes[:, None]
             + self.fixed_bytes(stages, flight)
             + activations
             + self.transient_bytes(stages, self.workspace_bytes(counts))
         )
+        if not self.step_bytes.any():
+            return in_pass
+        return np.maximum(in_pass, self.step_held_bytes(layers, stages))
+
+    def step_held_bytes(self, layers: Array | float, stages: Array) -> Array:
+        """Bytes while the optimizer steps: those of the whole run, and what it makes."""
+        first, last = self.ends(stages)
+        per_stage, per_layer, at_first, at_last = self.step_bytes[:, :, None]
+        return np.asarray(per_stage + layers * per_layer + at_first * first + at_last * last)
 
     @item("memory.overhead.fragmentation", inputs=("traits.overheads.fragmentation_fraction",))
     def peak_bytes(

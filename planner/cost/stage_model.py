@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.cost.context import Context, with_modules
 from planner.cost.layer_time import scale_items
-from planner.cost.memory_terms import bytes_per
+from planner.cost.memory_terms import STATES, STATIC, bytes_per
 from planner.cost.overlap import straggler_slowdown
 from planner.cost.pipeline import bubble_filled_s
 from planner.cost.policies import layer_times, policy_costs, with_recomputed_mtp
@@ -39,6 +39,10 @@ def stage_model(
         return pace * seconds_per(per, work, costs)
 
     memory = partial(bytes_per, parts=parts)
+    in_step = [0.0 * pace] * 4
+    if (parts.states.optimizer_step > 0).any():
+        added = [(term.per, term.of(parts, "optimizer_step")) for term in STATES]
+        in_step = [sum((size for at, size in added if at == per), memory(per)) for per in STATIC]
     saved = costs.at(costs.body.saved_bytes)
     at_loss = costs.at(costs.last.saved_bytes + costs.mtp.saved_bytes)
     added_s = np.stack([seconds("selective"), seconds("full"), seconds("offloaded")])
@@ -63,6 +67,7 @@ def stage_model(
         layer_static_bytes=memory("layer"),
         first_static_bytes=memory("first"),
         last_static_bytes=memory("last"),
+        step_bytes=np.stack(in_step),
         saved_bytes=saved,
         num_mtp_layers=context.job.mtp_layers,
         num_leading=costs.num_leading,

@@ -180,8 +180,8 @@ def stage_parameters(
     cut, experts_cut = states.weight_shards, states.expert_weight_shards
 
     def states_of(own_bytes: float, num_shards: Array, cut: float) -> StateBytes:
-        master = optimizer.master_bytes
-        return state_bytes(strategy, states, num_shards, own_bytes, master, domain_shards, cut)
+        further = optimizer.master_bytes, domain_shards, cut, optimizer.foreach_fraction
+        return state_bytes(strategy, states, num_shards, own_bytes, *further)
 
     unlike = {each: states_of(each, shards, cut) for each in {means.layer, means.first, means.last}}
 

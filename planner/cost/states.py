@@ -24,8 +24,12 @@ class StateBytes(Rowed):
 
     weights: Array
     gradients: Array
-    optimizer: Array
+    optimizer: Array  # Sum of the next three
+    master_weights: Array
+    states: Array  # The optimizer's own
+    copies: Array  # Of gradients, or of weights in fp32 training
     host: Array  # Bytes in host memory or on NVMe
+    optimizer_step: Array  # What the step makes, less weights and gradients gone by then
 
     @property
     def device(self) -> Array:
@@ -129,14 +133,7 @@ def unsharded_until_step(strategy: StrategyColumns, traits: StateTraits) -> Mask
     return np.asarray((strategy.pp > 1) & (traits.pipeline_engine == "torch"))
 
 
-@item(
-    "memory.weights",
-    inputs=(
-        "strategy.zero_stage",
-        "strategy.dp",
-        "traits.states.weight_bytes",
-    ),
-)
+@item("memory.weights", inputs=("strategy.zero_stage", "strategy.dp", "traits.states.weight_bytes"))
 @item(
     "memory.gradients",
     inputs=(
@@ -156,6 +153,15 @@ def unsharded_until_step(strategy: StrategyColumns, traits: StateTraits) -> Mask
         "traits.optimizer.name",
     ),
 )
+@item(
+    "memory.transient.optimizer_step",
+    inputs=(
+        "strategy.zero_stage",
+        "strategy.dp",
+        "traits.states.steps_all_at_once",
+        "traits.optimizer.name",
+    ),
+)
 def state_bytes(
     strategy: StrategyColumns,
     traits: StateTraits,
@@ -164,6 +170,7 @@ def state_bytes(
     master_bytes: float | None = None,
     domain_shards: Array | float = 1.0,
     weight_shards: float = 1.0,
+    foreach_fraction: float = 0.0,
 ) -> StateBytes:
     """Weights, gradients and optimizer bytes per parameter by ZeRO stage and offload.
 
@@ -176,15 +183,15 @@ def state_bytes(
     (``shards_replica_states``). ``weight_shards`` of the ranks hold a part each of weight and
     gradient at every stage (Megatron-LM generalized_tensor_parallel.md, section 1.7). Offloaded
     optimizer states, all or ``offload_percent`` of them, take their gradient shard along (arXiv
-    2101.06840, section 4). Excludes padding, and on the device copies of gradients that are made
-    group by group (:func:`planner.cost.buffers.step_group_bytes`).
+    2101.06840, section 4). The step makes ``foreach_fraction`` of the optimizer's states anew where
+    it takes all tensors at once; of FSDP only shards are left then, and no casts. Excludes padding,
+    and on the device copies of gradients made group by group (:func:`buffers.step_group_bytes`).
     """
     stage = strategy.zero_stage
     whole = unsharded_until_step(strategy, traits)
-    whole_weights = traits.weight_bytes / weight_shards
-    weights = np.where(stage >= 3, traits.zero3_weight_bytes / num_shards, whole_weights)
-    secondary = traits.zero3_secondary_weight_bytes / domain_shards
-    weights = weights + np.where(stage >= 3, secondary, 0.0)
+    shard = traits.zero3_weight_bytes / num_shards
+    kept = shard + traits.zero3_secondary_weight_bytes / domain_shards
+    weights = np.where(stage >= 3, kept, traits.weight_bytes / weight_shards)
     weights = np.where((stage >= 3) & whole, traits.weight_bytes, weights)
     gradient_shards = np.where((stage >= 2) & ~whole, num_shards, weight_shards)
     accumulated = (stage >= 2) & (strategy.num_micro_batches > 1)
@@ -204,8 +211,13 @@ def state_bytes(
     master = traits.master_weight_bytes if master_bytes is None else master_bytes
     shards = np.where((stage >= 1) | traits.shards_replica_states, num_shards, weight_shards)
     optimizer = (master + optimizer_bytes + copies) / shards
-    in_groups = np.where(without_gradient_copies(strategy, traits), copies, 0.0) / shards
+    in_groups = np.where(without_gradient_copies(strategy, traits), copies, 0.0)
     host_optimizer = offloaded_fraction(strategy)
+    stays = (1.0 - host_optimizer) / shards
+    made = traits.steps_all_at_once * foreach_fraction * optimizer_bytes * stays
+    resharded = weights + gradients - shard - late / num_shards
+    casts = weights * (traits.master_weight_bytes > 0)
+    gone = np.where(stage >= 2, resharded, casts) * traits.is_fsdp
     host_parameters = offloads(strategy, "parameters")
     follow = host_optimizer * (stage >= 2)
     # Pinned beside offloaded states, 16 bits of weights and, with several micro-batches, of
@@ -214,8 +226,12 @@ def state_bytes(
     return StateBytes(
         weights=weights * (1.0 - host_parameters),
         gradients=gradients * (1.0 - follow),
-        optimizer=(optimizer - in_groups) * (1.0 - host_optimizer),
+        optimizer=(optimizer - in_groups / shards) * (1.0 - host_optimizer),
+        master_weights=master * stays,
+        states=optimizer_bytes * stays,
+        copies=(copies - in_groups) * stays,
         host=(optimizer + staging) * host_optimizer
         + weights * host_parameters
         + gradients * follow,
+        optimizer_step=made - gone,
     )

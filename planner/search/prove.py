@@ -13,7 +13,6 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from planner.cost.context import Context, with_modules
-from planner.cost.pipeline import makespan_s
 from planner.cost.stage import StageModel, all_stages
 from planner.cost.stage_model import stage_model
 from planner.search.ranking.candidates import LAYOUT
@@ -29,11 +28,10 @@ from planner.search.space.policies import (
     with_part,
 )
 from planner.search.space.space import Enumeration
-from planner.search.stages.bounds import least_work_s
+from planner.search.stages.bounds import bound_s, least_work_s
 from planner.search.stages.capacity import layer_ranges
 from planner.search.stages.cp_sat import deterministic_solver
 from planner.spec.strategy import IN_STAGE, POLICIES, Strategy
-from planner.units import Array
 
 # Faster by less is rounding: sums in another order, and seconds as integers.
 ROUNDING = 1e-6
@@ -102,20 +100,10 @@ def _programs(
             stages = all_stages(int(pp.max(initial=1)))
             fewest, _ = layer_ranges(model, stages)
             may_fit = policy.is_mixed | model.fits(fewest)
-            may_be_faster = _equal_stages_s(model) < limit_s
+            may_be_faster = bound_s(model, least_work_s(model) / pp) < limit_s
             for row in np.flatnonzero(may_fit & may_be_faster).tolist():
                 one = slice(row, row + 1)
                 yield model.take(one), float(limit_s[row])
-
-
-def _equal_stages_s(model: StageModel) -> Array:
-    """Least iteration time: every stage takes the mean of all, and no policy adds to it."""
-    pp = model.strategy.pp
-    sum_s = least_work_s(model)
-    pipeline_s = makespan_s(model.strategy, sum_s / pp, sum_s, model.bubble_filled_s)
-    tail_ends_s = model.tail_first_s + model.tail_last_s
-    tail_s = (model.num_layers * model.tail_layer_s + tail_ends_s) / pp
-    return np.asarray(pipeline_s + tail_s.max(axis=0) + model.constant_s)
 
 
 def _under(model: StageModel, policy: Policy) -> StageModel:
@@ -184,13 +172,8 @@ def _under_policies(
     problem: cp_model.CpModel, model: StageModel, layers: cp_model.IntVar, most: int
 ) -> UnderPolicies:
     """Layers of a stage under each policy under which some layer keeps less."""
-    policies = model.policies
-    keeps_less = policies.saved_bytes < model.saved_bytes
-    if model.num_leading:
-        under_none = model.saved_bytes + model.lead_saved_bytes
-        keeps_less |= policies.saved_bytes + policies.lead_saved_bytes < under_none
     under: UnderPolicies = {}
-    for k in np.flatnonzero(keeps_less[:, 0]).tolist():
+    for k in np.flatnonzero(model.saves(leading=model.num_leading > 0)[:, 0]).tolist():
         number = problem.new_int_var(0, most, "")
         is_used = problem.new_bool_var("")
         problem.add(number <= most * is_used)
@@ -240,5 +223,7 @@ def _keep_within_memory(
     for k, (_, is_used) in under.items():
         workspace = round(policies.workspace_bytes[k, 0])
         problem.add(held + workspace * is_used <= layer_room)
+    fixed = round(model.step_held_bytes(0.0, at).item())
+    problem.add(round(model.step_bytes[1, 0]) * layers + fixed <= int(room))
     host_room = min(model.host_limit_bytes[0], MOST_BYTES)
     problem.add(host <= int(host_room))

@@ -193,6 +193,7 @@ class OptimizerSpec:
     block_elements: int = 256  # elements that share a scale, where states are quantised
     min_quantised_elements: int = 0  # smaller tensors keep small_element_bytes
     small_element_bytes: float = 0.0
+    foreach_fraction: float = 0.0  # of its states, made anew where torch steps all tensors at once
     master_bytes: float | None = None  # where the setting shrinks them; None: the usual ones
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)  # ZeRO stages it runs under
     offload: Literal["part", "whole", "no"] = "part"  # of its states, where the framework offloads

@@ -345,7 +345,8 @@ def tracked_steps(case: Any, build: Builder) -> PeakTracker:
     """Run the steps under the tracker; what it holds afterwards is of the last one."""
     with FakeTensorMode():
         model, tokens, step = build(case)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        how = {"foreach": True} if case.foreach else {"fused": True}
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **how)
         tracker = PeakTracker(model, optimizer)
         tracker.track_inputs((tokens,))
         with tracker:

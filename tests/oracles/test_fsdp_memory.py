@@ -23,9 +23,7 @@ TITAN_PROFILE = "eager"  # torchtitan without torch.compile: what the tracker ru
 class TrackerCase:
     """A few layers of Llama 3 8B with its whole vocabulary, and how they are trained on 8 ranks."""
 
-    framework: (
-        str  # ``accelerate``, ``torch`` (fully_shard in a loop of one's own) or ``torchtitan``
-    )
+    framework: str  # ``accelerate``, ``torch`` (a loop of one's own) or ``torchtitan``
     layers: int = 2
     hidden: int = 4096
     heads: int = 32
@@ -39,18 +37,19 @@ class TrackerCase:
     """``none``, ``full`` or (torchtitan) ``selective``: one policy for all blocks."""
     chunked_loss: bool = False
     """torchtitan's loss over slices of the sequence, which its configurations use."""
+    foreach: bool = False  # AdamW over all tensors at once; fused otherwise
 
 
-ACCELERATE, TITAN = (TrackerCase(framework=name) for name in ("accelerate", "torchtitan"))
+NAMES = ("accelerate", "torch", "torchtitan")
+ACCELERATE, TORCH, TITAN = (TrackerCase(framework=name) for name in NAMES)
 CASES = {
     "accelerate-loss": ACCELERATE,
     "accelerate-loss-4-layers": replace(ACCELERATE, layers=4),
     "accelerate-loss-full": replace(ACCELERATE, recompute="full"),
     "accelerate-loss-forward": replace(ACCELERATE, seq_len=2048),
     "accelerate-block-full": replace(ACCELERATE, layers=4, vocab=32000, recompute="full"),
-    "torch-root-unit": replace(
-        ACCELERATE, framework="torch", layers=4, seq_len=1024, recompute="full"
-    ),
+    "torch-root-unit": replace(TORCH, layers=4, seq_len=1024, recompute="full"),
+    "torch-step": replace(TORCH, layers=22, vocab=4096, seq_len=128, foreach=True),
     "torchtitan-loss": TITAN,
     "torchtitan-loss-4-layers": replace(TITAN, layers=4),
     "torchtitan-loss-full": replace(TITAN, recompute="full"),
@@ -90,7 +89,8 @@ def traits_of(case: TrackerCase) -> FrameworkTraits:
     """The framework's own traits; torchtitan's whole loss is the one Hugging Face runs."""
     accelerate = load_traits("accelerate")
     if case.framework == "torch":
-        return load_traits("accelerate", settings=(("software.sharding", "fsdp2"),))
+        adamw = ("software.adamw", "foreach" if case.foreach else "fused")
+        return load_traits("accelerate", settings=(("software.sharding", "fsdp2"), adamw))
     if case.framework == "accelerate":
         return accelerate
     traits = load_traits("torchtitan", TITAN_PROFILE)

@@ -324,6 +324,7 @@ DRAWN: dict[str, Sequence[object]] = {
     "more_layers": [0, 2, 4, 1, 5],  # Where policies are the framework's, which makes them few
     "ranking": ["evidence", "time"],
     "leading": [1, 2],  # Dense layers of a mixture
+    "steps_all_at_once": [False, True],
 }
 
 
@@ -354,6 +355,7 @@ class Case(SimpleNamespace):
         )
         jobs = {"global_batch": self.global_batch, "seq_len": self.seq_len}
         context = tiny_context(model, f"{num_gpus}xh100-sxm", self.framework, **jobs)
+        context = with_traits(context, states={"steps_all_at_once": self.steps_all_at_once})
         offered = context.traits.support.schedules
         chosen = offered if self.schedule < 0 else (offered[self.schedule % len(offered)],)
         sets = module_sets(context)

@@ -29,7 +29,7 @@ class Limits(Rowed):
     policy_room_bytes: Array  # Left while some layer is under a policy, K x C x P
     layer_bytes: Array  # Static and saved bytes of one layer under no policy
     policy_bytes: Array  # And under each, K x C x P
-    max_host_layers: Array
+    max_layers: Array  # Whatever the policies: by states on the host, and by the optimizer's step
     fewest: Array
     most: Array  # Layers the stage may have at all
 
@@ -62,17 +62,24 @@ def layer_ranges(model: StageModel, stages: Array) -> tuple[Array, Array]:
 def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> Limits:
     """Collect the coefficients of the given stages, 1 x P or C x P."""
     flight = model.in_flight(stages)
-    room = model.held_limit_bytes[:, None] - model.fixed_bytes(stages, flight)
+    limit = model.held_limit_bytes[:, None]
+    room = limit - model.fixed_bytes(stages, flight)
     if model.num_leading:
         # By which leading layers may keep less, per micro-batch, than as many other layers.
         least = np.minimum(model.lead_saved_bytes, model.policies.lead_saved_bytes.min(axis=0))
         relief = model.num_leading * np.maximum(-least, 0.0)
         room = room + relief[:, None] * flight * (stages == 0)
     static = model.layer_static_bytes[:, None]
+
+    def most_layers(room: Array, per_layer: Array) -> Array:
+        each = np.where(per_layer > 0, per_layer, 1.0)
+        return np.where(per_layer > 0, room / each, np.where(room < 0, 0.0, np.inf))
+
     host = model.host_limit_bytes[:, None] - model.fixed_host_bytes(stages)
-    per_layer = model.layer_host_bytes[:, None]
-    each = np.where(per_layer > 0, per_layer, 1.0)
-    unbounded = np.where(host < 0, 0.0, np.inf)
+    max_layers = most_layers(host, model.layer_host_bytes[:, None])
+    if model.step_bytes.any():
+        free = limit - model.step_held_bytes(0.0, stages)
+        max_layers = np.minimum(max_layers, most_layers(free, model.step_bytes[1][:, None]))
     return Limits(
         fixed_s=model.fixed_time_s(stages),
         room_bytes=room - model.transient_bytes(stages, 0.0),
@@ -80,7 +87,7 @@ def limits_at(model: StageModel, stages: Array, fewest: Array, most: Array) -> L
         - model.transient_bytes(stages, model.policies.workspace_bytes[:, :, None]),
         layer_bytes=static + flight * model.saved_bytes[:, None],
         policy_bytes=static + flight * model.policies.saved_bytes[:, :, None],
-        max_host_layers=np.where(per_layer > 0, host / each, unbounded),
+        max_layers=max_layers,
         fewest=fewest,
         most=most,
     )
@@ -153,7 +160,7 @@ class Capacity(Rowed):
 def capacity_of(model: StageModel, limits: Limits) -> Capacity:
     """Return the capacity for layers that the limits of every stage leave."""
     layer_s = model.layer_s[:, None]
-    most = np.minimum(limits.max_host_layers, limits.most)
+    most = np.minimum(limits.max_layers, limits.most)
     return Capacity(
         num_layers=model.num_layers,
         layer_s=layer_s,

@@ -16,7 +16,7 @@ from planner.cost.context import Rowed
 from planner.cost.stage import SELECTIVE, StageModel
 from planner.search.stages.capacity import ROUNDING, Limits, stage_limits
 from planner.spec.strategy import POLICIES
-from planner.units import Array, Index, Mask
+from planner.units import Array, Index
 
 # Looked at together: 200 MiB.
 MOST_CELLS = 2**20
@@ -139,27 +139,19 @@ def stage_table(
     numbers = np.arange(fewest.min(), max(most.max(), fewest.min()) + 1.0)
     # As few selective layers as fit follow from the counts of the other policies.
     free = tuple(
-        saves and policy != SELECTIVE for policy, saves in enumerate(_saves(model).tolist())
+        saves and policy != SELECTIVE
+        for policy, saves in enumerate(model.saves(leading=False)[:, 0].tolist())
     )
     ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
     cells, is_whole = _in_parts(partial(_linear_cells, model, limits), ranges, deadline)
     if model.num_leading:
-        free = tuple(_saves(model, leading=True).tolist())
+        free = tuple(model.saves(leading=True)[:, 0].tolist())
         most = np.where(np.arange(num_stages) == 0, most, -1.0)
         ranges = Ranges(numbers=numbers, fewest=fewest, most=most, free=free)
         first, is_first_whole = _in_parts(partial(_all_cells, model), ranges, deadline)
         cells = _joined(cells.take(cells.stage > 0), first)
         is_whole &= is_first_whole
     return _best(model, cells, numbers, num_stages, is_whole=is_whole)
-
-
-def _saves(model: StageModel, *, leading: bool = False) -> Mask:
-    """Policies under which some layer keeps less; where ``leading``, maybe a leading one only."""
-    kept, none = model.policies.saved_bytes, model.saved_bytes
-    saves = kept < none
-    if leading:
-        saves |= kept + model.policies.lead_saved_bytes < none + model.lead_saved_bytes
-    return np.asarray(saves[:, 0])
 
 
 def _in_parts(
@@ -180,7 +172,7 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
     Bytes fall evenly with each layer under a policy: none is selective where the rest fits, else
     ``ceil(excess / saved)`` are, the workspace of recomputation counted to the excess.
     """
-    saves = _saves(model)
+    saves = model.saves(leading=False)[:, 0]
     exact = [policy for policy in range(len(POLICIES)) if policy != SELECTIVE]
     stage, layers, counts = ranges.grid(part)
     saved = (limits.layer_bytes - limits.policy_bytes)[:, 0, stage]
@@ -202,7 +194,7 @@ def _linear_cells(model: StageModel, limits: Limits, ranges: Ranges, part: Part)
         at = stage[None, :].astype(float)
         host = model.host_bytes(layers[None, :], counts[:, None, :], at)[0]
         legal &= host <= model.host_limit_bytes[0]
-    legal &= layers <= limits.max_host_layers[0, stage] + ROUNDING
+    legal &= layers <= limits.max_layers[0, stage] + ROUNDING
     seconds = layers * model.layer_s[0] + limits.fixed_s[0, stage]
     seconds = seconds + (counts * model.policies.added_s).sum(axis=0)
     seconds = seconds + ((counts > 0) * model.policies.fill_s).sum(axis=0)
