@@ -166,8 +166,7 @@ def _said_here(command: str, words: Sequence[str]) -> list[str]:
             made.append(same)
         else:
             # Elsewhere such a switch may have a value, or a file of its own.
-            is_behind = "{}" in same or len(leading(made)) > 1
-            has_value = is_behind and left[:1] and not left[0].startswith("-")
+            has_value = ("{}" in same or len(leading(made)) > 1) and left and left[0][:1] != "-"
             made += same.format(left.pop(0) if has_value else "").split()
     if not machine:
         return made
