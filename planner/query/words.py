@@ -295,10 +295,9 @@ def meant_word(option: str, text: str, known: Collection[str]) -> str:
 
 def elsewhere(option: str) -> str:
     """What an option of other programs is here; empty where none is known."""
-    if option in OF_CLUSTER:
-        return "the cluster says it: NUMBERxNAME"
-    same = SAME_OPTIONS.get(option)
-    return UNKNOWN_OPTIONS.get(option) or (f"{same.format('...')} says it here" if same else "")
+    same, of_cluster = SAME_OPTIONS.get(option), option in OF_CLUSTER
+    told = "the cluster says it: NUMBERxNAME" if of_cluster else UNKNOWN_OPTIONS.get(option)
+    return told or (f"{same.format('...')} says it here" if same else "")
 
 
 def length(text: str) -> int:
