@@ -252,7 +252,6 @@ class SearchRow(Row):
     """Legal ones - degrees, schedule, micro-batch, sequence parallelism."""
     priced: int
     """Legal strategies whose time and memory were computed."""
-    fitting: int
     """Priced strategies excluded neither by memory nor by a bound."""
     dropped: dict[str, int]
     """Branches cut, by rule; fits_in_memory is shapes that nothing can make fit."""

@@ -337,7 +337,6 @@ def plan_document(answer: Answer, beside: Beside) -> Row:
             configurations=sum(result.num_configurations for result in searches),
             shapes=sum(result.num_shapes for result in searches),
             priced=sum(result.num_priced for result in searches),
-            fitting=sum(result.num_fitting for result in searches),
             dropped=answer.dropped(),
             stage_problems_solved=sum(result.num_solved for result in searches),
             proof=row_from(ProofRow, answer.proof) if answer.proof else None,

@@ -92,8 +92,8 @@ def print_spaces(spaces: Sequence[SpaceCount], notes: Sequence[Note], console: C
             *question_lines(title, notes, space.narrowing.texts),
             *note_lines(notes, assumed=True),
             text_table(titles, rows, left=titles),
-            f"{row.shapes:,} legal shapes (degrees, schedule, micro-batch); "
-            f"{row.strategies:,} legal strategies (ZeRO, replicas, offload, placement).",
+            f"{row.shapes:,} legal shapes (degrees, schedule, chunks); "
+            f"{row.strategies:,} legal strategies (micro-batch, ZeRO, offload, placement).",
             f"Every split of {context.model.num_blocks} layers into stages, {policies} for their "
             f"activations: {splits} in all (fewer where chunks interleave), none of them listed.",
             Text(f"Branches cut most by: {', '.join(cut)}.", "dim") if cut else "",

@@ -6,7 +6,6 @@ opens shapes, refines their strategies, and solves those that bounds leave open.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from planner.search.ranking.rank import Ranked
 from planner.search.search import FoundLayout, found_of
 from planner.search.space.narrow import Narrowing
 from planner.search.space.policies import least_memory_policy, policies_of
-from planner.search.space.shapes import shape_bounds
-from planner.search.space.space import EVERYTHING, Enumeration, joined, take
+from planner.search.space.shapes import micro_batch_bounds
+from planner.search.space.space import EVERYTHING, Enumeration, take
 from planner.search.stages.bounds import feasible, group_by_pp
 from planner.spec.strategy import StrategyColumns, gpus_of, gpus_of_replica
 from planner.units import Array, Index
@@ -47,8 +46,7 @@ def first_feasible(
     Raises SearchTimeoutError after ``deadline``, of time.monotonic().
     """
     walk = _walk(context, narrowing, deadline)
-    known = walk.exploration.shapes
-    shapes = take(known.columns, known.members[0])
+    shapes = walk.exploration.shapes.columns
     order = np.lexsort((-shapes["tp"] * shapes["pp"], -gpus_of(shapes)))
     found = walk.first([order])
     return found and found[0]
@@ -167,15 +165,15 @@ def least_over_limit(
     enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
     if not policies_of(enumeration.context, narrowing):
         return None
-    shapes = joined(list(enumeration.listed(deadline)))
+    shapes, _ = enumeration.micro_batches_of(enumeration.shapes(deadline))
     order = np.lexsort((-gpus_of_replica(shapes), shapes["micro_batch"]))
     # Layouts of the first shapes bound the factor from above.
     sample = _least(enumeration, limited, take(shapes, order[:128]))
     upper = 1.0 + (1.0 + CLOSE) * (float(sample[1].min(initial=np.inf)) - 1.0)
     while upper <= MOST_FACTOR:
-        context = replace(widened(upper), placements=enumeration.context.placements)
-        _, footprint = shape_bounds(context, shapes, narrowing.kinds, LayerTable(context=context))
-        can_fit = np.isfinite(footprint.least_weight(shapes, enumeration.values))
+        wider = Enumeration(context=widened(upper), narrowing=narrowing)
+        bounds = micro_batch_bounds(wider, shapes, LayerTable(context=wider.context))
+        can_fit = np.isfinite(bounds.least_weight(shapes, enumeration.values))
         possible = take(shapes, np.flatnonzero(can_fit))
         try:
             strategy, factors = _least(enumeration, limited, possible, deadline)

@@ -47,7 +47,7 @@ MAX_REJECTIONS = 30
 # Layers per stage, policies of layers and recomputed modules, as one change.
 SPLIT = "split"
 # Shapes whose strategies are priced at once, so that memory stays bounded.
-CHUNK_SHAPES = 2**12
+CHUNK_SHAPES = 2**9
 
 Accepts = Callable[[Strategy], bool]
 

@@ -61,7 +61,6 @@ class SearchResult:
     num_shapes: int  # Legal ones
     num_priced: int
     """Legal strategies whose time and memory were computed; bounds set the others aside."""
-    num_fitting: int  # Number of priced strategies that can fit
     num_solved: int
     bound_s: float = float("inf")
     """No strategy that was not looked at to the end can be faster, on ``num_gpus``; in the units
@@ -177,10 +176,7 @@ def search(
         progress("looking at every number of GPUs", 0.9)
         exploration.keep_to(without_job_limits(exploration.shapes.gpus))
     line = frontier(exploration) if with_frontier else []
-    dropped = dict(enumeration.dropped)
-    first, stop = exploration.shapes.members
-    if num_too_big := num_shapes - int((stop - first).sum()):
-        dropped["fits_in_memory"] = num_too_big
+    num_too_big = num_shapes - len(exploration.shapes.group)
     return SearchResult(
         num_gpus=plans[0].strategy.num_gpus if plans else 0,
         plans=plans,
@@ -192,10 +188,9 @@ def search(
         + sum(enumeration.dropped.values()),
         num_shapes=num_shapes,
         num_priced=exploration.num_priced,
-        num_fitting=exploration.num_fitting,
         num_solved=exploration.solving.num_solved,
         bound_s=0.0 if enumeration.is_cut else best.bound_s,
-        dropped=dropped,
+        dropped=enumeration.dropped | {"fits_in_memory": num_too_big},
         seconds=time.perf_counter() - started,
         is_complete=not (
             exploration.is_late or exploration.solving.is_unsure or enumeration.is_cut

@@ -133,12 +133,13 @@ V_SHAPED = ("zb-v", "dualpipe-v")
 
 
 # Columns in the order a search decides them: what computation and communication inside a model
-# replica follow from.
-SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp", "micro_batch", "sequence_parallel")
-# Columns decided behind them: how states are sharded, offloaded and placed.
+# replica follow from,
+SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp")
+# for every micro-batch; and how states are sharded, offloaded and placed.
+MICRO_BATCH = ("micro_batch", "sequence_parallel")
 STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
 # Columns that a search decides; all but num_micro_batches, which follows.
-SEARCHED_FIELDS = (*SHAPE, *STATES)
+SEARCHED_FIELDS = (*SHAPE, *MICRO_BATCH, *STATES)
 
 Number = TypeVar("Number")
 Flag = TypeVar("Flag")

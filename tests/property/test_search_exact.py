@@ -52,7 +52,7 @@ from planner.search.space.interleaving import fits_chunks
 from planner.search.space.legality import violations
 from planner.search.space.narrow import Narrowing, read_narrowing
 from planner.search.space.policies import filled_counts, offered, policies_of
-from planner.search.space.shapes import shape_bounds
+from planner.search.space.shapes import micro_batch_bounds, shape_bounds
 from planner.search.space.space import EVERYTHING, Enumeration
 from planner.search.stages import cp_sat, partition, solver
 from planner.search.stages.bounds import (
@@ -65,7 +65,7 @@ from planner.search.stages.bounds import (
 )
 from planner.search.stages.solver import PolicyVariant, Split, solve_split
 from planner.search.stages.stage_table import stage_table
-from planner.spec.strategy import LAYER_POLICY_NAMES, SHAPE, Strategy, StrategyColumns, split_values
+from planner.spec.strategy import LAYER_POLICY_NAMES, Strategy, StrategyColumns, split_values
 
 TIME_TOLERANCE = 1e-4  # CP-SAT rounds times to 2**-16 of a layer's
 ROUNDING = 1e-9
@@ -345,15 +345,17 @@ def assert_shapes_bounded(
 ) -> None:
     enumeration = Enumeration(context=context, narrowing=narrowing)
     shapes = enumeration.shapes()
+    batched, _ = enumeration.micro_batches_of(shapes)
     layers = LayerTable(context=enumeration.context)
-    lower_s, footprint = shape_bounds(enumeration.context, shapes, narrowing.kinds, layers)
-    can_fit = np.isfinite(footprint.least_weight(shapes, enumeration.values))
-    keys = np.stack([shapes[name] for name in SHAPE], axis=1)
-    mine = np.stack([getattr(strategy, name) for name in SHAPE], axis=1)
-    for position, key in enumerate(keys):
-        least_s = best_s[(mine == key).all(axis=1)].min(initial=np.inf)
-        assert can_fit[position] or np.isinf(least_s)
-        assert lower_s[position] <= least_s * (1 + ROUNDING)
+    of_each = micro_batch_bounds(enumeration, batched, layers)
+    of_any = shape_bounds(enumeration, shapes, layers)
+    for columns, bounds in ((shapes, of_any), (batched, of_each)):
+        can_fit = np.isfinite(bounds.least_weight(columns, enumeration.values))
+        mine = np.stack([getattr(strategy, name) for name in columns], axis=1)
+        for position, key in enumerate(np.stack(list(columns.values()), axis=1)):
+            least_s = best_s[(mine == key).all(axis=1)].min(initial=np.inf)
+            assert can_fit[position] or np.isinf(least_s)
+            assert bounds.least_s[position] <= least_s * (1 + ROUNDING)
 
 
 def solve_by_cp_sat(model: StageModel) -> Split | None:

@@ -1,7 +1,6 @@
 """State of a best-first search: shapes, the candidates of those opened, their splits."""
 
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,65 +12,60 @@ from planner.search.ranking.penalties import degree_uses, evidence_penalty, shar
 from planner.search.ranking.pricing import Pricing
 from planner.search.ranking.solving import Solving
 from planner.search.space.policies import offered, policies_of
-from planner.search.space.shapes import Footprint, as_strategies, shape_bounds
-from planner.search.space.space import Columns, Enumeration, joined, take
+from planner.search.space.shapes import (
+    ShapeBounds,
+    as_strategies,
+    micro_batch_bounds,
+    shape_bounds,
+)
+from planner.search.space.space import Columns, Enumeration, take
 from planner.search.stages.bounds import bound_any_split_s, may_fit
-from planner.spec.strategy import SHAPE, StrategyColumns, gpus_of
-from planner.units import Array, Index, Mask
-
-# Shapes that differ in nothing else are a family: bounded together and opened as one.
-IN_FAMILY = ("micro_batch", "sequence_parallel")
+from planner.spec.strategy import MICRO_BATCH, SHAPE, StrategyColumns, gpus_of
+from planner.units import Array, Index
 
 
 @dataclass(kw_only=True)
 class Shapes:
-    """All legal shapes, and families of them with bounds of what was not priced yet."""
+    """All legal shapes that may fit, with bounds of what was not priced yet."""
 
-    columns: Columns  # Of every shape; those of a family follow one another
-    least_s: Array  # Its bound, not weighed
-    footprint: Footprint
-    members: Index  # First shape of every family, and of the next, 2 x C
+    columns: Columns
+    bounds: ShapeBounds  # Before they are opened
     lower_s: Array  # Weighed bound of what was not priced yet; infinite where all was
     weight: Array  # Factor that the bounds already include
     penalty: Array  # The part of it that is a penalty
 
     def __post_init__(self) -> None:
         # GPUs of every group, ascending.
-        num_gpus = gpus_of(self.columns)[self.members[0]]
+        num_gpus = gpus_of(self.columns)
         self.gpus: Array = np.array(np.flatnonzero(np.bincount(num_gpus)))
         self.group = np.searchsorted(self.gpus, num_gpus)
         # The largest limits under which each was opened.
         self.opened_s = np.full((3, len(self.group)), -np.inf)
 
     def below(self, limits_s: Array) -> Index:
-        """Families that may hold something below their group's limits that was not priced yet.
+        """Shapes that may hold something below their group's limits that was not priced yet.
 
         ``limits_s``, 3 x groups: of weighed time, of time, and of time with penalties.
         """
         below_s = np.where(limits_s[1:].min(axis=0) > 0, limits_s[0], -np.inf)
         among = np.flatnonzero(self.lower_s < below_s[self.group])
-        is_higher = limits_s[:, self.group[among]] > self.opened_s[:, among]
-        return np.asarray(among[is_higher.any(axis=0)])
+        limits, opened = limits_s[:, self.group[among]], self.opened_s[:, among]
+        below = self.lower_s[among] < kept_below_s(limits, self.weight[among], self.penalty[among])
+        # What was set aside of an opened shape has a weight of its own.
+        below |= opened[0] > -np.inf
+        return np.asarray(among[below & (limits > opened).any(axis=0)])
 
-    def open(self, families: Index, limits_s: Array) -> tuple[Index, Index]:
-        """Note under which limits families are opened; return their shapes, and whose each is."""
-        now = limits_s[:, self.group[families]]
-        self.opened_s[:, families] = np.maximum(self.opened_s[:, families], now)
-        self.lower_s[families] = np.inf
-        first, stop = self.members[:, families]
-        number = stop - first
-        before = np.cumsum(number) - number
-        shapes = np.arange(number.sum()) + np.repeat(first - before, number)
-        return shapes, np.repeat(families, number)
+    def open(self, shapes: Index, limits_s: Array) -> None:
+        """Note under which limits shapes are opened."""
+        now = limits_s[:, self.group[shapes]]
+        self.opened_s[:, shapes] = np.maximum(self.opened_s[:, shapes], now)
+        self.lower_s[shapes] = np.inf
 
-    def kept(
-        self, family: Index, least_s: Array, weight: Array, penalty: Array, before_s: Array
-    ) -> tuple[Index, Mask]:
-        """Rows below the limits their family is opened under, and which are new; notes the rest."""
-        is_kept = least_s < kept_below_s(self.opened_s[:, family], weight, penalty)
-        np.minimum.at(self.lower_s, family[~is_kept], least_s[~is_kept])
-        is_new = least_s >= kept_below_s(before_s, weight, penalty)
-        return np.flatnonzero(is_kept), is_new[is_kept]
+    def kept(self, shape: Index, least_s: Array, weight: Array, penalty: Array) -> Index:
+        """Rows below the limits their shape is opened under; notes the bounds of the others."""
+        is_kept = least_s < kept_below_s(self.opened_s[:, shape], weight, penalty)
+        np.minimum.at(self.lower_s, shape[~is_kept], least_s[~is_kept])
+        return np.flatnonzero(is_kept)
 
 
 def kept_below_s(limits_s: Array, weight: Array, penalty: Array) -> Array:
@@ -91,9 +85,8 @@ class Exploration:
     """Deadline on the clock of time.monotonic after which nothing is opened, refined or solved."""
     one_per_layout: bool = False
     """True if only the best of the strategies of one layout is of interest."""
-    num_configurations: int = 0  # Legal strategies of the shapes opened
+    num_configurations: int = 0  # Legal strategies listed, as often as their shape was opened
     num_priced: int = 0
-    num_fitting: int = 0
 
     def __post_init__(self) -> None:
         self.pricing = Pricing(context=self.context, layers=self.layers)
@@ -124,81 +117,75 @@ class Exploration:
         self.solving.forget(self.candidates.keep_to(longest_s, tied_s))
 
     def shapes_below(self, limit_s: Array) -> Index:
-        """Families worth opening."""
+        """Shapes worth opening."""
         return self.shapes.below(self._limits_s(limit_s))
 
     def _limits_s(self, limit_s: Array) -> Array:
         """All limits of groups, 3 x groups."""
         return np.stack([limit_s, self.candidates.longest_s, self.candidates.tied_s])
 
-    def open(self, families: Index, limit_s: Array) -> None:
-        """Price all strategies of these families; keep what can fit below its group's limit.
+    def open(self, shapes: Index, limit_s: Array) -> None:
+        """Price all strategies of these shapes; keep what can fit below its group's limit.
 
-        Where a limit sets some aside, the family stays closed with the least of their bounds: a
+        Where a limit sets some aside, the shape stays closed with the least of their bounds: a
         later limit may ask for them.
         """
         known = self.shapes
         opened_s = known.opened_s.copy()
-        shape, family = known.open(families, self._limits_s(limit_s))
-        weight = known.weight[family]
-        penalty = known.penalty[family]
-        least_s = known.least_s[shape] * weight
-        rows, is_new = known.kept(family, least_s, weight, penalty, opened_s[:, family])
-        shape, family = shape[rows], family[rows]
-        strategy, place = self.enumeration.strategies_of(take(known.columns, shape))
-        self.num_configurations += int(is_new[place].sum())
-        holds = known.footprint.can_fit(strategy, shape[place])
+        known.open(shapes, self._limits_s(limit_s))
+        columns, place = self.enumeration.micro_batches_of(take(known.columns, shapes))
+        bounds = micro_batch_bounds(self.enumeration, columns, self.layers)
+        shape = shapes[place]
+        weight = known.weight[shape]
+        rows = known.kept(shape, bounds.least_s * weight, weight, known.penalty[shape])
+        strategy, place = self.enumeration.strategies_of(take(columns, rows))
+        self.num_configurations += len(strategy)
+        place = rows[place]
+        holds = bounds.can_fit(strategy, place)
         strategy, place = strategy.take(holds), place[holds]
-        shape, family = shape[place], family[place]
+        shape = shape[place]
         # What the bound of the shape sets aside under the strategy's own weight is not priced.
         own_weight, penalty = self.pricing.weights(strategy)
         weights = map(self.pricing.policy_weight, self.candidates.policies)
         weight = own_weight * min(weights, default=1.0)
-        least_s = known.least_s[shape] * weight
-        rows, is_new = known.kept(family, least_s, weight, penalty, opened_s[:, family])
-        strategy, family = strategy.take(rows), family[rows]
-        own_weight, penalty = own_weight[rows], penalty[rows]
-        self.num_priced += int(is_new.sum())
+        rows = known.kept(shape, bounds.least_s[place] * weight, weight, penalty)
+        self.num_priced += len(rows)
         kept: list[Bounded] = []
         size = 2**16
-        for start in range(0, len(strategy), size):
-            part = slice(start, start + size)
-            found, is_fitting = self._screened(
-                strategy.take(part), family[part], own_weight[part], penalty[part], opened_s
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            kept += self._screened(
+                strategy.take(part), shape[part], own_weight[part], penalty[part], opened_s
             )
-            kept += found
-            self.num_fitting += int(np.count_nonzero(is_fitting & is_new[part]))
         self.candidates.add(kept)
 
     def _screened(
         self,
         strategy: StrategyColumns,
-        family: Index,
+        shape: Index,
         own_weight: Array,
         own_penalty: Array,
         opened_s: Array,
-    ) -> tuple[list[Bounded], Mask]:
+    ) -> list[Bounded]:
         """Strategies under each policy that bounds let fit below a limit, and not ``opened_s``.
 
-        Limits are those of the strategies' families. What is set aside is noted there. And which
-        strategies are left under some policy.
+        Limits are those of the strategies' shapes. What is set aside is noted there.
         """
         shapes = self.shapes
         pricing = self.pricing
         model = pricing.model(strategy)
         free_s = bound_any_split_s(model)
         found = []
-        is_fitting = np.zeros(len(strategy), dtype=bool)
         for code, policy in enumerate(self.candidates.policies):
             weight = own_weight * pricing.policy_weight(policy)
             penalty = own_penalty * pricing.policy_penalty(policy)
-            limit = kept_below_s(shapes.opened_s[:, family], weight, penalty)
+            limit = kept_below_s(shapes.opened_s[:, shape], weight, penalty)
             least_s = free_s * weight
             possible = offered(model, policy)
             is_below = least_s[possible] < limit[possible]
             below = possible[is_below]
             aside = possible[~is_below]
-            np.minimum.at(shapes.lower_s, family[aside], least_s[aside])
+            np.minimum.at(shapes.lower_s, shape[aside], least_s[aside])
             if not len(below):
                 continue
             bound = pricing.price(model.take(below), policy, weight[below]).bound
@@ -207,14 +194,13 @@ class Exploration:
             kept &= may_fit(bound, limit[below])
             dropped_s = np.maximum(lower, limit[below])
             left_s = np.where(kept, np.inf, dropped_s)
-            np.minimum.at(shapes.lower_s, family[below], left_s)
-            earlier = kept_below_s(opened_s[:, family[below]], weight[below], penalty[below])
+            np.minimum.at(shapes.lower_s, shape[below], left_s)
+            earlier = kept_below_s(opened_s[:, shape[below]], weight[below], penalty[below])
             again = np.flatnonzero(kept & (lower < earlier))
             if len(again):
                 known = may_fit(bound.take(again), earlier[again])
                 kept[again[known]] = False
             rows = below[kept]
-            is_fitting[rows] = True
             found.append(
                 Bounded(
                     model=model.take(rows),
@@ -224,75 +210,50 @@ class Exploration:
                     lower_s=lower[kept],
                 )
             )
-        return found, is_fitting
+        return found
 
 
 def ranked_by(exploration: Exploration, context: Context, num_gpus: list[int]) -> Exploration:
     """The shapes of some numbers of GPUs, none opened, under the ranking of another context."""
     known = exploration.shapes
-    kept = np.isin(known.gpus[known.group], num_gpus)
-    return replace(
-        exploration,
-        enumeration=replace(exploration.enumeration, context=context, dropped={}),
-        shapes=weighed_shapes(
-            context,
-            exploration.enumeration.values,
-            (known.columns, known.least_s, known.footprint),
-            known.members[:, kept],
-            known.penalty[kept],
-        ),
-    )
+    kept = np.flatnonzero(np.isin(known.gpus[known.group], num_gpus))
+    enumeration = replace(exploration.enumeration, context=context, dropped={})
+    columns, bounds = take(known.columns, kept), known.bounds.take(kept)
+    shapes = weighed_shapes(enumeration, columns, bounds, known.penalty[kept])
+    return replace(exploration, enumeration=enumeration, shapes=shapes)
 
 
 def weighed_shapes(
-    context: Context,
-    values: Mapping[str, Sequence[int]],
-    shapes: tuple[Columns, Array, Footprint],
-    members: Index,
+    enumeration: Enumeration,
+    columns: Columns,
+    bounds: ShapeBounds,
     penalty: Array | None = None,  # The part of the weight that is one, if not all of it
 ) -> Shapes:
-    """The families that can fit, their bounds under the least weight with which they do."""
-    columns, least_s, footprint = shapes
-    first = members[0]
-    families = take(columns, first) | dict.fromkeys(IN_FAMILY, np.ones_like(first))
-    # What is least among the shapes of every family.
-    bounds = np.pad(np.stack([least_s, footprint.kept_bytes]), [(0, 0), (0, 1)])
-    bound_s, kept_bytes = np.minimum.reduceat(bounds, members.T.ravel(), axis=1)[:, ::2]
-    least = footprint.take(first).but(kept_bytes=kept_bytes)
-    weight = evidence_penalty(context, as_strategies(context, families), degree_uses)
-    weight *= least.least_weight(
-        families, values, lambda each: evidence_penalty(context, each, sharding_uses)
+    """The shapes that can fit, their bounds under the least weight with which they do."""
+    context = enumeration.context
+    weight = evidence_penalty(context, as_strategies(context, columns), degree_uses)
+    weight *= bounds.least_weight(
+        columns, enumeration.values, lambda each: evidence_penalty(context, each, sharding_uses)
     )
-    can_fit = np.isfinite(weight)
+    kept = np.flatnonzero(np.isfinite(weight * bounds.least_s))
+    weight, bounds = weight[kept], bounds.take(kept)
     return Shapes(
-        columns=columns,
-        least_s=least_s,
-        footprint=footprint,
-        members=members[:, can_fit],
-        lower_s=(bound_s * weight)[can_fit],
-        weight=weight[can_fit],
-        penalty=(weight if penalty is None else penalty)[can_fit],
+        columns=take(columns, kept),
+        bounds=bounds,
+        lower_s=weight * bounds.least_s,
+        weight=weight,
+        penalty=weight if penalty is None else penalty[kept],
     )
 
 
 def of_strategies(enumeration: Enumeration, strategy: StrategyColumns) -> Exploration:
     """No shapes to open; these strategies, under every policy, to refine and solve."""
-    free = np.zeros(len(strategy))
-    found = Exploration(
-        enumeration=enumeration,
-        layers=LayerTable(context=enumeration.context),
-        shapes=Shapes(
-            columns={name: getattr(strategy, name) for name in SHAPE},
-            least_s=free,
-            footprint=Footprint(
-                context=enumeration.context, dense_params=free, expert_params=free, kept_bytes=free
-            ),
-            members=np.array([range(len(free)), range(1, len(free) + 1)]),
-            lower_s=free,
-            weight=free + 1.0,
-            penalty=free + 1.0,
-        ),
-    )
+    layers = LayerTable(context=enumeration.context)
+    columns = {name: getattr(strategy, name) for name in (*SHAPE, *MICRO_BATCH)}
+    bounds = micro_batch_bounds(enumeration, columns, layers)
+    free = np.ones(len(strategy))
+    shapes = Shapes(columns=columns, bounds=bounds, lower_s=free, weight=free, penalty=free)
+    found = Exploration(enumeration=enumeration, layers=layers, shapes=shapes)
     model = found.pricing.model(strategy)
     own_weight, _ = found.pricing.weights(strategy)
     for code, policy in enumerate(found.candidates.policies):
@@ -318,17 +279,13 @@ def explored(
     out, which ``enumeration.is_cut`` says.
     """
     until = None if deadline is None else 0.5 * (time.monotonic() + deadline)
-    context = enumeration.context
-    layers = LayerTable(context=context)
-    columns = joined(list(enumeration.listed(until)))
-    least_s, footprint = shape_bounds(context, columns, enumeration.narrowing.kinds, layers)
-    others = (columns[name] for name in SHAPE if name not in IN_FAMILY)
-    first = np.flatnonzero(np.any([np.diff(each, prepend=-1) for each in others], axis=0))
-    members = np.stack([first, np.append(first, len(least_s))[1:]])
+    layers = LayerTable(context=enumeration.context)
+    columns = enumeration.shapes(until)
+    bounds = shape_bounds(enumeration, columns, layers)
     return Exploration(
         enumeration=enumeration,
-        shapes=weighed_shapes(context, enumeration.values, (columns, least_s, footprint), members),
+        shapes=weighed_shapes(enumeration, columns, bounds),
         one_per_layout=one_per_layout,
         layers=layers,
         deadline=deadline,
-    ), len(columns["tp"])
+    ), int(np.isfinite(bounds.least_s).sum())

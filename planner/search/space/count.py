@@ -21,7 +21,7 @@ from planner.search.space.space import (
     take,
 )
 
-CHUNK_SHAPES = 4096
+CHUNK_SHAPES = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,17 +78,13 @@ def splits_under(
 def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     """Count everything legal; strategies are listed shape by shape and forgotten."""
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    num_shapes = 0
     seen: dict[str, set[int]] = {name: set() for name in DIMENSIONS}
     by_stages: Counter[tuple[int, int, bool]] = Counter()
-    chunks = (
-        take(part, slice(start, start + CHUNK_SHAPES))
-        for part in enumeration.listed()
-        for start in range(0, len(part["tp"]), CHUNK_SHAPES)
-    )
-    for shapes in chunks:
-        num_shapes += len(shapes["tp"])
-        strategy = enumeration.strategies_of(shapes)[0]
+    shapes = enumeration.shapes()
+    num_shapes = len(shapes["tp"])
+    for start in range(0, num_shapes, CHUNK_SHAPES):
+        part = take(shapes, slice(start, start + CHUNK_SHAPES))
+        strategy = enumeration.strategies_of(part)[0]
         for name, values in seen.items():
             values.update(np.unique(getattr(strategy, name)).tolist())
         offers = offers_activation_offload(context, strategy)

@@ -1,10 +1,10 @@
-"""Bounds on a shape before its states are sharded, offloaded and placed.
+"""Bounds on a shape before its micro-batch is chosen, and its states sharded and placed.
 
 A shape fixes computation and communication inside a model replica. Everything decided later only
 adds time, and the least that can stay on a device is known.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,32 +18,40 @@ from planner.cost.overlap import straggler_slowdown
 from planner.cost.pipeline import bubble_filled_s, makespan_s
 from planner.cost.policies import offers_activation_offload
 from planner.cost.states import expert_shard_degree, shard_degree, state_bytes
+from planner.layers.op import AXES
 from planner.layers.weights import mean_states
 from planner.search.space.interleaving import slowest_stage_s
-from planner.search.space.space import Columns, take
-from planner.spec.strategy import GPU_DEGREES, STATES, STRATEGY_FIELDS, StrategyColumns
+from planner.search.space.space import Columns, Enumeration, take
+from planner.spec.strategy import (
+    GPU_DEGREES,
+    SCHEDULES,
+    SEARCHED_FIELDS,
+    STRATEGY_FIELDS,
+    StrategyColumns,
+)
 from planner.units import Array, Index, Mask
 
 
-def as_strategies(context: Context, shapes: Columns, **states: int) -> StrategyColumns:
-    """Shapes as strategies with the given choice of states; by default nothing is sharded."""
+def as_strategies(context: Context, shapes: Columns, **chosen: int) -> StrategyColumns:
+    """Shapes as strategies with given choices; of the rest nothing is split, sharded or moved."""
     rows = len(shapes["tp"])
-    chosen = {**{name: STRATEGY_FIELDS[name].neutral for name in STATES}, **states}
+    given = {name: STRATEGY_FIELDS[name].neutral for name in SEARCHED_FIELDS} | shapes | chosen
+    columns = {name: np.broadcast_to(value, rows) for name, value in given.items()}
     return StrategyColumns(
-        num_micro_batches=context.job.global_batch // (shapes["dp"] * shapes["micro_batch"]),
-        **shapes,
-        **{name: np.broadcast_to(value, rows) for name, value in chosen.items()},
+        num_micro_batches=context.job.global_batch // (columns["dp"] * columns["micro_batch"]),
+        **columns,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Footprint(Rowed):
-    """Memory of the mean stage of every shape, but for how its states are sharded."""
+class ShapeBounds(Rowed):
+    """Least time of every shape, and memory of its mean stage but for how states are sharded."""
 
     context: Context
+    least_s: Array  # Of an iteration; infinite where no micro-batch is legal
     dense_params: Array  # Per layer and rank
     expert_params: Array
-    kept_bytes: Array  # the least a layer keeps of one micro-batch
+    kept_bytes: Array  # The least a layer keeps of one micro-batch
 
     @property
     def limit_bytes(self) -> float:
@@ -83,57 +91,94 @@ class Footprint(Rowed):
         return least
 
     def _state_bytes(self, strategy: StrategyColumns, shape: Index) -> Array:
-        """Bytes of a layer's states on the device."""
-        dense_bytes, expert_bytes = _bytes_per_param(self.context, strategy)
+        """Bytes of a layer's states on the device; never too many."""
+        traits, optimizer = self.context.traits.states, self.context.traits.optimizer
+        mean = mean_states(self.context.model, optimizer).layer
+        dense_bytes, expert_bytes = (
+            state_bytes(strategy, traits, shards, mean, optimizer.master_bytes, 2.0**40).device
+            for shards in (shard_degree(strategy), expert_shard_degree(strategy))
+        )
         return self.dense_params[shape] * dense_bytes + self.expert_params[shape] * expert_bytes
 
 
-def shape_bounds(
-    context: Context, shapes: Columns, kinds: Sequence[str], layers: LayerTable
-) -> tuple[Array, Footprint]:
-    """Return a lower bound on every shape's iteration time, and what it takes of memory."""
+def micro_batch_bounds(
+    enumeration: Enumeration, shapes: Columns, layers: LayerTable
+) -> ShapeBounds:
+    """Return bounds on micro-batched shapes."""
+    context, kinds = enumeration.context, enumeration.narrowing.kinds
     strategy = as_strategies(context, shapes)
     costs = layers.costs(strategy)
-    # A layer keeps its input at least, nothing if that is offloaded.
-    offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
-    kept_bytes = np.where(offered, 0.0, costs.at(costs.boundary_bytes))
+    forward = costs.exposed_at(costs.forward)
+    backward = costs.exposed_at(costs.backward)
+    filled = bubble_filled_s(context, strategy, forward, backward)
+    figures = _least_of_layers(context, strategy, kinds, costs)
+    return _bounds(context, strategy, kinds, figures, filled / strategy.micro_batch)
+
+
+def shape_bounds(enumeration: Enumeration, shapes: Columns, layers: LayerTable) -> ShapeBounds:
+    """Return bounds on shapes that hold for every micro-batch.
+
+    A sequence takes no less than with the micro-batch of which it takes least, and bubbles are
+    smallest with the smallest micro-batch.
+    """
+    context, kinds = enumeration.context, enumeration.narrowing.kinds
+    first, index = unique_rows(as_strategies(context, shapes), AXES)
+    few, place = enumeration.micro_batches_of({name: shapes[name][first] for name in AXES})
+    strategy = as_strategies(context, few)
+    each = _least_of_layers(context, strategy, kinds, layers.costs(strategy))
+    least = np.full((len(first), 1 + len(each)), np.inf)
+    np.minimum.at(least, place, np.vstack([strategy.micro_batch, each]).T)
+    has_any = np.isfinite(least[:, :1])
+    smallest, *figures = np.where(has_any, least, 1.0)[index].T
+    strategy = as_strategies(context, {**shapes, "micro_batch": smallest.astype(int)})
+    # Weight gradients may fill all of a bubble.
+    filled = np.where(strategy.schedule >= SCHEDULES.index("zb-h1"), np.inf, 0.0)
+    bounds = _bounds(context, strategy, kinds, figures, filled)
+    return bounds.but(least_s=np.where(has_any[index, 0], bounds.least_s, np.inf))
+
+
+def _least_of_layers(
+    context: Context, strategy: StrategyColumns, kinds: Sequence[str], costs: LayerCosts
+) -> Array:
+    """Seconds of a sequence in a layer, the embedding and the head; memory of a layer.
+
+    That is its parameters, dense and of experts, and the least bytes of a micro-batch it keeps: its
+    input, or all.
+    """
+    layer_s = costs.exposed_at(costs.forward) + costs.exposed_at(costs.backward)
+    last_s = costs.exposed_at(costs.last.both) + costs.exposed_at(costs.mtp.time)
+    times = (layer_s, costs.exposed_at(costs.first.both), last_s)
+    kept_bytes = costs.boundary_bytes
     if tuple(kinds) == ("none",):
         share = costs.num_leading / context.model.num_blocks
-        lead, body = costs.lead.saved_bytes, costs.body.saved_bytes
-        kept_bytes = costs.at(share * lead + (1.0 - share) * body)
-    return _lower_s(context, strategy, costs), Footprint(
-        context=context,
-        dense_params=costs.at(costs.params),
-        expert_params=costs.at(costs.expert_params),
-        kept_bytes=kept_bytes,
-    )
+        kept_bytes = share * costs.lead.saved_bytes + (1.0 - share) * costs.body.saved_bytes
+    memory = (costs.params, costs.expert_params, kept_bytes)
+    per_sequence = [each / strategy.micro_batch for each in times]
+    return np.stack([*per_sequence, *map(costs.at, memory)])
 
 
-def _lower_s(context: Context, strategy: StrategyColumns, costs: LayerCosts) -> Array:
-    """Iteration time without any transfer between stages, replicas or to the host.
+def _bounds(
+    context: Context,
+    strategy: StrategyColumns,
+    kinds: Sequence[str],
+    figures: Iterable[Array],
+    filled: Array,
+) -> ShapeBounds:
+    """Bounds of least figures: time without transfers between stages, replicas or to the host.
 
     The makespan of layers, embedding and head alone, for the best split without regard to memory.
     """
     pace, num_layers = straggler_slowdown(strategy.num_gpus), context.model.num_blocks
-    forward = costs.exposed_at(costs.forward)
-    backward = costs.exposed_at(costs.backward)
-    layer_s = pace * (forward + backward)
-    first_s, last_s = (pace * costs.exposed_at(end.both) for end in (costs.first, costs.last))
-    last_s = last_s + pace * costs.exposed_at(costs.mtp.time)
+    layer_s, first_s, last_s, dense_params, expert_params, kept_bytes = figures
     work = layer_s * num_layers + first_s + last_s
     slowest = slowest_stage_s(strategy, num_layers, layer_s, first_s, last_s)
-    filled = pace * bubble_filled_s(context, strategy, forward, backward)
-    makespan = makespan_s(strategy, slowest, work, filled)
-    return makespan + context.traits.overheads.step_overhead_s
-
-
-def _bytes_per_param(context: Context, strategy: StrategyColumns) -> tuple[Array, Array]:
-    """Bytes on the device per parameter, dense and of experts; never too many."""
-    traits, optimizer = context.traits.states, context.traits.optimizer
-    mean = mean_states(context.model, optimizer).layer
-    shards = (shard_degree(strategy), expert_shard_degree(strategy))
-    dense, expert = (
-        state_bytes(strategy, traits, number, mean, optimizer.master_bytes, 2.0**40).device
-        for number in shards
+    # What is offloaded keeps nothing.
+    offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
+    return ShapeBounds(
+        context=context,
+        least_s=pace * strategy.micro_batch * makespan_s(strategy, slowest, work, filled)
+        + context.traits.overheads.step_overhead_s,
+        dense_params=dense_params,
+        expert_params=expert_params,
+        kept_bytes=np.where(offered, 0.0, kept_bytes),
     )
-    return dense, expert

@@ -1,7 +1,7 @@
 """Enumerates strategies as columns, dropping branches as soon as a rule forbids them.
 
-In two steps: shapes first, which decide computation and communication inside a model replica,
-then for the shapes that are worth it how states are sharded, offloaded and placed.
+In steps: shapes first, which decide computation and communication inside a model replica, then
+for those that are worth it the micro-batch, and how states are sharded, offloaded and placed.
 """
 
 import time
@@ -17,6 +17,7 @@ from planner.search.space.legality import RULES, whole_cluster
 from planner.search.space.narrow import Narrowing
 from planner.search.space.rule import Rule
 from planner.spec.strategy import (
+    MICRO_BATCH,
     OFFLOAD_CODES,
     PLACEMENT_NAMES,
     SCHEDULES,
@@ -27,7 +28,7 @@ from planner.spec.strategy import (
 )
 from planner.units import Array, Index, Rows
 
-# Three times those of the largest mixture of the catalog on 16,384 accelerators; 1.4 GB.
+# Over ten times those of the largest mixture of the catalog on 16,384 accelerators.
 MAX_SHAPES = 5 * 10**6
 EVERYTHING = Narrowing()
 
@@ -61,15 +62,12 @@ class Enumeration:
             self.rules.append(whole_cluster)
         self.rules += self.narrowing.rules
 
-    def shapes(self) -> Columns:
-        """All shapes that may be legal, as columns."""
-        return joined(list(self.listed()))
-
-    def listed(self, until: float | None = None) -> Iterator[Columns]:
-        """All shapes that may be legal, in one part or more; those found until then, where given.
+    def shapes(self, until: float | None = None) -> Columns:
+        """All shapes that may be legal, as columns; those found until then, where given.
 
         Raises InputError where there are more than any search may hold.
         """
+        parts = list[Columns]()
         num_shapes = 0
         for part in self.decided({}, SHAPE, until):
             num_shapes += len(part["tp"])
@@ -80,7 +78,8 @@ class Enumeration:
                     f"--fix {widest}=1|2|4 leaves fewer"
                 )
                 raise InputError.single("command line", "--fix", message)
-            yield part
+            parts.append(part)
+        return joined(parts)
 
     def decided(
         self, columns: Columns, names: Sequence[str], until: float | None = None
@@ -100,10 +99,17 @@ class Enumeration:
             if is_late:
                 return
 
+    def micro_batches_of(
+        self, shapes: Columns, names: Sequence[str] = MICRO_BATCH
+    ) -> tuple[Columns, Index]:
+        """The given shapes with every legal micro-batch, and which shape each has."""
+        columns = self._decide({**shapes, "shape": np.arange(len(shapes["tp"]))}, names)
+        return columns, columns.pop("shape")
+
     def strategies_of(self, shapes: Columns) -> tuple[StrategyColumns, Index]:
-        """All legal strategies of the given shapes, and which shape each has."""
-        columns = self._decide({**shapes, "shape": np.arange(len(shapes["tp"]))}, STATES)
-        shape = columns.pop("shape")
+        """All legal strategies of the given shapes, micro-batched or not, and which each has."""
+        further = [name for name in (*MICRO_BATCH, *STATES) if name not in shapes]
+        columns, shape = self.micro_batches_of(shapes, further)
         return StrategyColumns(
             num_micro_batches=self.context.job.global_batch
             // (columns["dp"] * columns["micro_batch"]),

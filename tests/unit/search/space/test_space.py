@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.search.space import space as listing
 from planner.search.space.legality import RULES
 from planner.search.space.narrow import Narrowing
-from planner.search.space.space import Enumeration, dimension_values, divisors, joined
+from planner.search.space.space import Enumeration, dimension_values, divisors
 from planner.spec.model import ModelSpec
 from planner.spec.strategy import SEARCHED_FIELDS, SHAPE, StrategyColumns
 
@@ -85,20 +85,18 @@ def test_shapes_listed_in_parts_are_those_listed_at_once(
     situation: dict[str, object], context_of: Contexts
 ) -> None:
     whole = Enumeration(context=context_of(**situation))
-    (at_once,) = whole.listed()
     in_parts = Enumeration(context=whole.context, part_rows=20)
-    parts = list(in_parts.listed())
-    assert len(parts) > 1
-    assert {name: column.tolist() for name, column in joined(parts).items()} == {
-        name: column.tolist() for name, column in at_once.items()
-    }
-    assert in_parts.dropped == whole.dropped
-    assert not in_parts.is_cut
+    assert len(list(in_parts.decided({}, SHAPE))) > 1
+    in_parts.dropped.clear()
+    listed = [each.shapes() for each in (in_parts, whole)]
+    of_parts, at_once = ({name: list(each) for name, each in one.items()} for one in listed)
+    assert of_parts == at_once
+    assert (in_parts.dropped, in_parts.is_cut) == (whole.dropped, False)
 
 
 def test_listing_ends_with_its_time_and_says_so(context_of: Contexts) -> None:
     enumeration = Enumeration(context=context_of())
-    (nothing,) = enumeration.listed(time.monotonic() - 1.0)
+    nothing = enumeration.shapes(time.monotonic() - 1.0)
     assert enumeration.is_cut
     assert set(nothing) == set(SHAPE)
     assert all(len(column) == 0 for column in nothing.values())
@@ -107,8 +105,8 @@ def test_listing_ends_with_its_time_and_says_so(context_of: Contexts) -> None:
 def test_more_shapes_than_memory_holds_are_refused(
     context_of: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "MAX_SHAPES", 100)
-    with pytest.raises(InputError, match=r"more than 100 shapes.*leaves fewer"):
+    monkeypatch.setattr(listing, "MAX_SHAPES", 10)
+    with pytest.raises(InputError, match=r"more than 10 shapes.*leaves fewer"):
         Enumeration(context=context_of()).shapes()
 
 
