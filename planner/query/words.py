@@ -245,11 +245,11 @@ def as_meant(words: list[str], commands: Collection[str]) -> list[str]:
     if command == "sweep" and rest[:1] not in of_sweeps:
         return [command, "run", *rest]
     places = leading(rest)
-    if command == "check" and re.match("[0-9]+x", " ".join(places[-1:])):
-        number = max(1, len(places) - 2)
-        named = zip(("--model", "--cluster")[number - len(places) :], places[number:], strict=True)
-        said = [word for pair in named for word in pair]
-        return [command, *places[:number], *said, *rest[len(places) :]]
+    if command == "check" and len(places) > 1 and re.match("[0-9]+x", places[-1]):
+        number = max(1, len(places) - 2)  # of files
+        model = [word for name in places[number:-1] for word in ("--model", name)]
+        given = [*places[:number], *model, "--cluster", places[-1]]
+        return [command, *given, *rest[len(places) :]]
     if _is_question([command, *rest], commands):
         command, rest = "plan", [command, *rest]
     if command in (*QUESTIONS, *CLUSTER_BEHIND):
