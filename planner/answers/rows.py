@@ -249,10 +249,9 @@ class SearchRow(Row):
     configurations: int
     """Branches a rule cut, legal shapes, and the strategies of shapes that were opened."""
     shapes: int
-    """Legal ones - degrees, schedule, micro-batch, sequence parallelism."""
+    """Legal ones - degrees, schedule, chunks."""
     priced: int
     """Legal strategies whose time and memory were computed."""
-    """Priced strategies excluded neither by memory nor by a bound."""
     dropped: dict[str, int]
     """Branches cut, by rule; fits_in_memory is shapes that nothing can make fit."""
     stage_problems_solved: int

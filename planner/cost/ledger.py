@@ -17,9 +17,7 @@ from planner.cost.memory_terms import (
 from planner.cost.stage import FULL, OTHERS, SELECTIVE, StageModel, all_stages
 from planner.cost.stage_model import PricedStrategy
 from planner.cost.stage_parts import Per
-from planner.cost.states import (
-    unsharded_until_step,
-)
+from planner.cost.states import unsharded_until_step
 from planner.layers.block import (
     LayerGroup,
     embedding_op,

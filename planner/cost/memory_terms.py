@@ -40,7 +40,7 @@ class MemoryTerm:
     elements: Callable[[StageParameters], Array] | None = None
     """Number of elements, if it is one tensor."""
     when: Callable[[FrameworkTraits], object] = bool
-    """Function of the traits, false where it is not there; bool never is."""
+    """Function of the traits, false where the term is absent; ``bool`` is true of all traits."""
 
 
 @dataclass(frozen=True, kw_only=True)
