@@ -30,21 +30,28 @@ def refused(error: Any, words: Sequence[str]) -> Iterator[Problem]:  # noqa: ANN
     """Yield what typer finds wrong with words: every option that is none, else what it says."""
     command = error.ctx.command if error.ctx else command_of(words[0])
     own = {flag: each for each in command.params for flag in each.opts}
-    called = shlex.join(["planner", *words[: words[0] in COMMANDS], "--help"])
-    listing = f"`{called}` lists what is taken"
+    called = ["planner", *(word for word in words[:1] if word in COMMANDS), "--help"]
+    listing = f"`{shlex.join(called)}` lists what is taken"
     if hasattr(error, "possibilities"):
-        names = (word for word in words if word.startswith("--") and word not in own)
-        for name in dict.fromkeys(names):
+        begins = ("--", error.option_name)  # two letters of a short one
+        others = (word for word in words if word not in {*own, *error.ctx.help_option_names})
+        names = [word for word in others if word.startswith(begins)]
+        for name in dict.fromkeys(names or [error.option_name]):
             near = alike(name, own, 0.75)
             hint = f"given '{name}'; did you mean {near}?" if near else listing
-            message = elsewhere(name) or f"is no option here; {hint}"
-            yield Problem(where=COMMAND_LINE, key=name, message=message)
+            yield Problem(
+                where=COMMAND_LINE,
+                key=name,
+                message=elsewhere(name) or f"is no option here; {hint}",
+            )
         return
     told = error.format_message().replace("Value error, ", "").rstrip(".")
     key, *known = re.findall("'([^']+)'", told) or ["WORDS"]
     given, known = (known[0], known[1:]) if known else (key, [*COMMANDS])
-    hint = did_you_mean(meant_word(key, given, known), known)
-    hint = hint or f"{getattr(own.get(key), 'help', '')} {listing}".strip()
+    hint = (
+        did_you_mean(meant_word(key, given, known), known)
+        or f"{getattr(own.get(key), 'help', '')} {listing}".strip()
+    )
     told = told.rpartition(f"'{key}': ")[2]
     yield Problem(where=COMMAND_LINE, key=key, message=f"{told}; {hint}")
 
