@@ -81,7 +81,7 @@ def useful_switches(plan: Plan, case: Case) -> Iterator[Change]:
 
 
 def is_spared(switched: Plan, plan: Plan) -> bool:
-    """The switched plan sacrifices less, ranks no lower, takes at most UNPUBLISHED times as long."""
+    """A switched plan sacrifices less, ranks no lower, takes at most UNPUBLISHED times as long."""
     is_near = switched.estimate.iter_time_s <= UNPUBLISHED * plan.estimate.iter_time_s
     is_better = is_near and switched.ranked_s <= plan.ranked_s
     return is_better and switched.sacrifices < plan.sacrifices

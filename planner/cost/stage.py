@@ -62,7 +62,7 @@ class StageModel(Rowed):
     layer_static_bytes: Array
     first_static_bytes: Array
     last_static_bytes: Array
-    step_bytes: Array  # (4, C): of stage, layer, both ends in the step; 0: less than before
+    step_bytes: Array  # (4, C), in the optimizer's step: per stage, layer, first, last
     saved_bytes: Array  # Per layer and micro-batch in flight, under no policy
     num_mtp_layers: int
     """Multi-token prediction layers on the stage of the head; their costs are the head's."""

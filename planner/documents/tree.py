@@ -203,14 +203,11 @@ def _mapping(where: str, found: Tree, word: str) -> dict[str, Any]:
 
 @cache
 def load_own(package: str, *names: str) -> Any:  # noqa: ANN401
-    """Return what a YAML file that ships in a package holds; nobody may change it."""
+    """Return what a YAML file that ships in a package holds, kept: nobody may change it."""
     return load_trusted(FilePath(str(resources.files(package).joinpath(*names))))
 
 
 @cache
 def load_trusted(path: FilePath) -> Any:  # noqa: ANN401
-    """Return what a YAML file of ours holds, read once: nobody may change it.
-
-    Three times as fast as :func:`load_yaml`, as places are not kept.
-    """
+    """Return the same by path; without places of keys it is read three times as fast."""
     return yaml.load(read_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

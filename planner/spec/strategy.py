@@ -132,11 +132,11 @@ SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-interleaved", "zb-v", "dualp
 V_SHAPED = ("zb-v", "dualpipe-v")
 
 
-# Columns in the order a search decides them: what computation and communication inside a model
-# replica follow from,
+# Columns in the order a search decides them. Computation and communication inside a model replica
+# follow from its shape and micro-batch.
 SHAPE = ("tp", "cp", "pp", "schedule", "vpp", "dp", "ep", "etp")
-# for every micro-batch; and how states are sharded, offloaded and placed.
 MICRO_BATCH = ("micro_batch", "sequence_parallel")
+# How states are sharded, offloaded and placed.
 STATES = ("zero_stage", "dp_replicate", "offload", "offload_percent", "placement")
 # Columns that a search decides; all but num_micro_batches, which follows.
 SEARCHED_FIELDS = (*SHAPE, *MICRO_BATCH, *STATES)
