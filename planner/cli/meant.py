@@ -30,14 +30,13 @@ def refused(error: Any, words: Sequence[str]) -> Iterator[Problem]:  # noqa: ANN
     """Yield what typer finds wrong with words: every option that is none, else what it says."""
     command = error.ctx.command if error.ctx else command_of(words[0])
     own = {flag: each for each in command.params for flag in each.opts}
-    called = ["planner", *(word for word in words[:1] if word in COMMANDS), "--help"]
-    listing = f"`{shlex.join(called)}` lists what is taken"
+    command_words = [word for word in words[:1] if word in COMMANDS]
+    listing = f"`{shlex.join(['planner', *command_words, '--help'])}` lists what is taken"
     if hasattr(error, "possibilities"):
-        begins = ("--", error.option_name)  # two letters of a short one
         others = (word for word in words if word not in {*own, *error.ctx.help_option_names})
-        names = [word for word in others if word.startswith(begins)]
+        names = [word for word in others if word.startswith(("--", error.option_name))]
         for name in dict.fromkeys(names or [error.option_name]):
-            near = alike(name, own, 0.75)
+            near = alike(name, [flag for flag in own if flag.startswith("-")], 0.75)
             hint = f"given '{name}'; did you mean {near}?" if near else listing
             yield Problem(
                 where=COMMAND_LINE,
@@ -46,8 +45,9 @@ def refused(error: Any, words: Sequence[str]) -> Iterator[Problem]:  # noqa: ANN
             )
         return
     told = error.format_message().replace("Value error, ", "").rstrip(".")
+    told = re.sub(r"\. Did you mean '([^']+)'.*", r"; did you mean \1?", told)
     key, *known = re.findall("'([^']+)'", told) or ["WORDS"]
-    given, known = (known[0], known[1:]) if known else (key, [*COMMANDS])
+    given, *known = known or [key]
     hint = (
         did_you_mean(meant_word(key, given, known), known)
         or f"{getattr(own.get(key), 'help', '')} {listing}".strip()
@@ -132,7 +132,8 @@ def _mended(command: str, words: list[str], problems: Sequence[Problem]) -> list
     said = _said_here(command, _like(words, problems))
     made = _completed(command, said)
     is_lacking = not problems or re.search(
-        "Missing|Got unexpected|no such plan file", " ".join(each.message for each in problems)
+        "Missing|No such command|Got unexpected|no such plan",
+        " ".join(each.message for each in problems),
     )
     # Of a name that is none, no other may be told instead.
     if said == words and not is_lacking and sorted(made) != sorted(words):
