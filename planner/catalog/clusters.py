@@ -115,7 +115,7 @@ def load_cluster(argument: str | Path) -> ClusterSpec:
 
 
 def split_host_memory(argument: str | Path) -> tuple[str | Path, float | None]:
-    """Return an argument without the host memory at its end, and those bytes; InputError if few."""
+    """An argument without the host memory at its end, and those bytes; too few: InputError."""
     pattern = r"^\s*(.*\S)\s*@\s*([0-9.]+\s*[kKMGTP]?i?B)\s*$"
     found = re.match(pattern, argument) if isinstance(argument, str) else None
     if found is None:
@@ -308,7 +308,7 @@ def _in_own_keys(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]
 def cluster_of_data(
     raw: Mapping[str, Any], path: Path, num_nodes: int | None = None
 ) -> ClusterSpec:
-    """Return the cluster of what a file holds, its paths beside ``path``; InputError."""
+    """The cluster of what a file holds, its paths beside ``path``; raises InputError."""
     where = str(path)
     problems: list[Problem] = []
     parts: dict[str, _Part] = {}

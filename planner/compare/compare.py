@@ -126,7 +126,7 @@ def compare(log: Log, request: Request, config: str | None = None) -> Comparison
 def _layout_of(
     log: Log, request: Request, config: str | None
 ) -> tuple[Layout, tuple[str, ...], bool]:
-    """The layout of a log or its file, what was assumed, and whether it is a plan's; InputError."""
+    """The layout of a log or file, what was assumed, whether it is a plan's; raises InputError."""
     if config is not None:
         request = _with_sizes(request, log.sizes)
         check_format_name(request.framework)

@@ -50,7 +50,7 @@ def read_text(
 
 
 def read_bytes(path: Path | str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Return what a regular file holds; InputError of what is none, or too large."""
+    """Return what a regular file holds; raises InputError where it is none, or too large."""
     try:
         return _bytes_of(path, max_bytes)
     except FileNotFoundError:

@@ -81,7 +81,7 @@ class Job:
 def named(
     request: Request, reading: ParsedConfig | None = None
 ) -> tuple[ModelSpec | None, ClusterSpec | None]:
-    """The model (else the file's own) and the cluster that a request names; None, or InputError."""
+    """The model (else the file's own) and cluster that a request names; raises InputError."""
     own = reading.own_model if reading else None
     problems, model, cluster = Problems(), own.spec if own else None, None
     if request.model is not None:

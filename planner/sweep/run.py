@@ -198,7 +198,7 @@ def in_this_process(tasks: Iterable[Task]) -> Answers:
 def on_processes(
     tasks: Iterable[Task], workers: int, answer: Callable[[Task], Row] = answer
 ) -> Answers:
-    """Yield answers of processes as they come; one that ends costs its cell, tried MAX_TRIES."""
+    """Yield answers of processes as they come; a cell whose process ends has MAX_TRIES tries."""
     idle = SimpleQueue[ProcessPoolExecutor]()
 
     def ask(task: Task) -> tuple[Task, Row]:

@@ -100,7 +100,7 @@ def winners(
     per: str | None = None,
     top: int = 1,
 ) -> Winners:
-    """The best ``top`` rows of every job; ``per``: the columns that tell jobs apart. InputError."""
+    """The best ``top`` rows of every job, told apart by columns ``per``; raises InputError."""
     problems = Problems()
     if best not in MEASURES:
         problems.add("--best", f"unknown; given {best!r}, allowed are {', '.join(MEASURES)}")

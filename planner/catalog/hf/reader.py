@@ -152,7 +152,7 @@ def _wrong_keys(given: _Given) -> Iterator[Problem]:
 
 
 def _model_file(given: _Given) -> tuple[ModelKeys, Raw]:
-    """The model file, and the names of the family that it is computed from; InputError."""
+    """The model file, and the names of the family that it is computed from; raises InputError."""
     family, where = given.family, given.where
     known = {key: given.keys[key] for key in given.keys if key in family.keys}
     try:

@@ -110,9 +110,9 @@ def micro_batch_bounds(
     costs = layers.costs(strategy)
     forward = costs.exposed_at(costs.forward)
     backward = costs.exposed_at(costs.backward)
-    filled = bubble_filled_s(context, strategy, forward, backward)
+    filled_s = bubble_filled_s(context, strategy, forward, backward)
     figures = _least_of_layers(context, strategy, kinds, costs)
-    return _bounds(context, strategy, kinds, figures, filled / strategy.micro_batch)
+    return _bounds(context, strategy, kinds, figures, filled_s / strategy.micro_batch)
 
 
 def shape_bounds(enumeration: Enumeration, shapes: Columns, layers: LayerTable) -> ShapeBounds:
@@ -132,8 +132,8 @@ def shape_bounds(enumeration: Enumeration, shapes: Columns, layers: LayerTable) 
     smallest, *figures = np.where(has_any, least, 1.0)[index].T
     strategy = as_strategies(context, {**shapes, "micro_batch": smallest.astype(int)})
     # Weight gradients may fill all of a bubble.
-    filled = np.where(strategy.schedule >= SCHEDULES.index("zb-h1"), np.inf, 0.0)
-    bounds = _bounds(context, strategy, kinds, figures, filled)
+    filled_s = np.where(strategy.schedule >= SCHEDULES.index("zb-h1"), np.inf, 0.0)
+    bounds = _bounds(context, strategy, kinds, figures, filled_s)
     return bounds.but(least_s=np.where(has_any[index, 0], bounds.least_s, np.inf))
 
 
@@ -162,7 +162,7 @@ def _bounds(
     strategy: StrategyColumns,
     kinds: Sequence[str],
     figures: Iterable[Array],
-    filled: Array,
+    filled_s: Array,
 ) -> ShapeBounds:
     """Bounds of least figures: time without transfers between stages, replicas or to the host.
 
@@ -176,7 +176,7 @@ def _bounds(
     offered = offers_activation_offload(context, strategy) & ("offloaded" in kinds)
     return ShapeBounds(
         context=context,
-        least_s=pace * strategy.micro_batch * makespan_s(strategy, slowest, work, filled)
+        least_s=pace * strategy.micro_batch * makespan_s(strategy, slowest, work, filled_s)
         + context.traits.overheads.step_overhead_s,
         dense_params=dense_params,
         expert_params=expert_params,
