@@ -247,9 +247,9 @@ class SearchRow(Row):
     """Size and outcome of the search."""
 
     configurations: int
-    """Branches a rule cut, legal shapes, and the strategies of shapes that were opened."""
+    """Branches a rule cut, shapes, and the strategies of shapes that were opened."""
     shapes: int
-    """Legal ones - degrees, schedule, chunks."""
+    """Degrees, schedule and chunks that were bounded."""
     priced: int
     """Legal strategies whose time and memory were computed."""
     dropped: dict[str, int]

@@ -57,8 +57,8 @@ class SearchResult:
     """Best on at most a half, a quarter, ... of the best plan's GPUs, and on the fewest."""
     fastest: FoundLayout | None = None
     """The best by time with penalties; the first plan is the simplest that ties with it."""
-    num_configurations: int  # Looked at: shapes, their strategies, branches that a rule dropped
-    num_shapes: int  # Legal ones
+    num_configurations: int  # Shapes, strategies of those opened, branches that a rule dropped
+    num_shapes: int  # Bounded; few of them have no legal micro-batch
     num_priced: int
     """Legal strategies whose time and memory were computed; bounds set the others aside."""
     num_solved: int
@@ -141,7 +141,7 @@ def search(
     exploration, num_shapes = explored(
         enumeration, deadline=deadline, one_per_layout=one_per_layout
     )
-    progress(f"searching {num_shapes:,} legal shapes", 0.2)
+    progress(f"searching {num_shapes:,} shapes", 0.2)
     best = Best(ranked=(), bound_s=float("inf"))
     if top:
         # Beside the simplest that tie with the best few others are shown, mostly none.

@@ -80,11 +80,11 @@ def count_space(context: Context, narrowing: Narrowing) -> SpaceCount:
     enumeration = Enumeration(context=context, narrowing=narrowing)
     seen: dict[str, set[int]] = {name: set() for name in DIMENSIONS}
     by_stages: Counter[tuple[int, int, bool]] = Counter()
-    shapes = enumeration.shapes()
-    num_shapes = len(shapes["tp"])
-    for start in range(0, num_shapes, CHUNK_SHAPES):
+    shapes, num_shapes = enumeration.shapes(), 0
+    for start in range(0, len(shapes["tp"]), CHUNK_SHAPES):
         part = take(shapes, slice(start, start + CHUNK_SHAPES))
-        strategy = enumeration.strategies_of(part)[0]
+        strategy, place = enumeration.strategies_of(part)
+        num_shapes += len(np.unique(place))  # The others have no legal micro-batch
         for name, values in seen.items():
             values.update(np.unique(getattr(strategy, name)).tolist())
         offers = offers_activation_offload(context, strategy)
