@@ -277,7 +277,7 @@ class PlanDocument(Row):
     fastest: PlanRow | None
     """Under the model as it stands, where that is not the first."""
     ladder: list[PlanRow]
-    """The best on at most 1/2, 1/4 and 1/8 of the first one's GPUs, and on the fewest."""
+    """The best on at most 1/2, 1/4 and 1/8 of the first one's GPUs."""
     recipe: RecipeRow | None
     nearest: list[NearestRow]
     pareto: list[PlanRow]

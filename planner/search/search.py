@@ -54,7 +54,7 @@ class SearchResult:
     frontier: tuple[FoundLayout, ...]
     """Fastest plan of every number of GPUs that beats all smaller ones, where it was asked for."""
     ladder: tuple[FoundLayout, ...] = ()
-    """Best on at most a half, a quarter, ... of the best plan's GPUs, and on the fewest."""
+    """Best on at most a half, a quarter and an eighth of the best plan's GPUs."""
     fastest: FoundLayout | None = None
     """The best by time with penalties; the first plan is the simplest that ties with it."""
     num_configurations: int  # Shapes, strategies of those opened, branches that a rule dropped

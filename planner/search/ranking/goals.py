@@ -93,21 +93,16 @@ def simplest_of(
 
 
 def smaller_gpu_frontier(exploration: Exploration, num_gpus: int) -> list[Best]:
-    """The best on at most a half, a quarter, ... of so many GPUs, and on the fewest that hold it.
+    """The best on at most a half, a quarter and an eighth of so many GPUs, descending.
 
-    Whatever the limits of a goal; descending in GPUs.
+    Whatever the limits of a goal.
     """
     candidates = exploration.candidates
     exploration.keep_to(without_job_limits(candidates.gpus))
-    # Rungs below the best plan's GPUs, the fewest apart.
-    most_halvings = 3
-    most = [num_gpus // 2**halvings for halvings in range(1, most_halvings + 1)]
+    most = [num_gpus // 2**halvings for halvings in (1, 2, 3)]
     fields = [fastest_within(exploration, candidates.gpus <= number) for number in most]
-    steps = [found for found in least_values(exploration, *fields) if found.ranked]
-    if len(steps) == most_halvings:
-        steps.append(_on_fewest_gpus(exploration, 1))
     found = dict[int, Best]()
-    for step in steps:
+    for step in least_values(exploration, *fields):
         if step.ranked:
             found.setdefault(int(candidates.group[step.ranked[0].row]), step)
     return list(found.values())
