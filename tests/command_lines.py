@@ -3,7 +3,6 @@
 import io
 import shlex
 import sys
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
@@ -18,7 +17,7 @@ MOST_WORDS = 60
 """Of a line: the option library repeats all words too many, and every file named is checked."""
 OUTPUTS = ("--save", "--out", "--apply", "--emit", "--detect")
 """Options that write files, or run other programs."""
-LISTED = Enumeration.listed
+SHAPES = Enumeration.shapes
 
 
 def run_line(path: Path) -> None:
@@ -31,7 +30,7 @@ def run_line(path: Path) -> None:
         return
     out, err = io.StringIO(), io.StringIO()
     with (
-        mock.patch.object(Enumeration, "listed", _nothing),
+        mock.patch.object(Enumeration, "shapes", _nothing),
         mock.patch.object(sys, "argv", ["planner", *words]),
         mock.patch.dict("os.environ", PLANNER_TRACEBACK="1"),
         redirect_stdout(out),
@@ -51,8 +50,8 @@ def _words(text: str) -> list[str]:
         return text.split()
 
 
-def _nothing(enumeration: Enumeration, until: float | None = None) -> Iterator[Columns]:
-    return LISTED(enumeration, 0.0)
+def _nothing(enumeration: Enumeration, until: float | None = None) -> Columns:
+    return SHAPES(enumeration, 0.0)
 
 
 def _exit_code() -> object:

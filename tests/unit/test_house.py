@@ -17,14 +17,14 @@ import planner
 ROOT = Path(planner.__file__).parent
 TESTS = Path(__file__).resolve().parents[1]
 AT_MOST = {
-    "statements": 26_449,
-    "lines": 61_245,
+    "statements": 26_445,
+    "lines": 61_240,
     "files": 278,
     "names per 1,000 lines": 62.5,
     "tokens per line of code": 8.58,
     "commands": 14,
     "modules of check": 128,
-    "lines of tests": 40_700,
+    "lines of tests": 40_697,
 }
 AT_LEAST = {"comments per 1,000 lines": 20.0}
 NAMED = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)

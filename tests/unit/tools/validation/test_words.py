@@ -80,7 +80,7 @@ def test_a_peak_is_that_of_the_longest_batch(records: dict[str, Record]) -> None
     whole, mean = compare(record).predicted, compare(at_mean).predicted
     assert whole.iter_time_s == mean.iter_time_s
     assert whole.reserved_gib == pytest.approx(39.7, abs=0.1)
-    assert mean.reserved_gib == pytest.approx(28.3, abs=0.1)
+    assert mean.reserved_gib == pytest.approx(29.9, abs=0.1)  # Of the optimizer's step
     of_one_length = records["fms-main-mistral-7b-full-none-b4-1xa100"]
     assert of_one_length.at_peak is of_one_length
 
