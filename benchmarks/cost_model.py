@@ -31,7 +31,7 @@ CASES = (
     ("gpt3-175b", "128xdgx-a100-640", 2048, 2048),
     ("llama3.1-405b", "2048xdgx-h100", 2048, 8192),
 )
-SHAPES_AT_ONCE = 4096
+SHAPES_AT_ONCE = 512
 MOST_STRATEGIES = 1_000_000
 
 
@@ -42,7 +42,7 @@ def priced(context: Context) -> tuple[int, int, float]:
     shapes = enumeration.shapes()
     for start in range(0, len(shapes["tp"]), SHAPES_AT_ONCE):
         rows = np.arange(start, min(start + SHAPES_AT_ONCE, len(shapes["tp"])))
-        strategy = enumeration.strategies(take(shapes, rows))
+        strategy, _ = enumeration.strategies_of(take(shapes, rows))
         even_estimate(stage_model(context, strategy), context.model.num_blocks)
         number += len(strategy)
         if number >= MOST_STRATEGIES:

@@ -43,7 +43,7 @@ def model_of(num_stages: int, vpp: int) -> tuple[StageModel, int]:
     values |= {"sequence_parallel": 1, "offload": 0, "placement": 0}
     narrowing = Narrowing(values={name: (value,) for name, value in values.items()})
     enumeration = Enumeration(context=context, narrowing=narrowing)
-    strategy = enumeration.strategies(enumeration.shapes()).take(np.array([0]))
+    strategy = enumeration.strategies_of(enumeration.shapes())[0].take(np.array([0]))
     return stage_model(context, strategy), context.model.num_blocks
 
 

@@ -21,7 +21,7 @@ from planner.search.space.policies import least_memory_policy, policies_of
 from planner.search.space.shapes import micro_batch_bounds
 from planner.search.space.space import EVERYTHING, Enumeration, take
 from planner.search.stages.bounds import feasible, group_by_pp
-from planner.spec.strategy import StrategyColumns, gpus_of, gpus_of_replica
+from planner.spec.strategy import MICRO_BATCH, StrategyColumns, gpus_of, gpus_of_replica
 from planner.units import Array, Index
 
 MOST_FACTOR = 2.0**12  # times a limit; what needs more is not looked for
@@ -165,7 +165,7 @@ def least_over_limit(
     enumeration = Enumeration(context=widened(1.0), narrowing=narrowing)
     if not policies_of(enumeration.context, narrowing):
         return None
-    shapes, _ = enumeration.micro_batches_of(enumeration.shapes(deadline))
+    shapes, _ = enumeration.expanded(enumeration.shapes(deadline), MICRO_BATCH)
     order = np.lexsort((-gpus_of_replica(shapes), shapes["micro_batch"]))
     # Layouts of the first shapes bound the factor from above.
     sample = _least(enumeration, limited, take(shapes, order[:128]))

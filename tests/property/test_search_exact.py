@@ -345,7 +345,7 @@ def assert_shapes_bounded(
 ) -> None:
     enumeration = Enumeration(context=context, narrowing=narrowing)
     shapes = enumeration.shapes()
-    batched, _ = enumeration.micro_batches_of(shapes)
+    batched, _ = enumeration.expanded(shapes, ["micro_batch", "sequence_parallel"])
     layers = LayerTable(context=enumeration.context)
     of_each = micro_batch_bounds(enumeration, batched, layers)
     of_any = shape_bounds(enumeration, shapes, layers)

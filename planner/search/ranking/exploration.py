@@ -133,7 +133,7 @@ class Exploration:
         known = self.shapes
         opened_s = known.opened_s.copy()
         known.open(shapes, self._limits_s(limit_s))
-        columns, place = self.enumeration.micro_batches_of(take(known.columns, shapes))
+        columns, place = self.enumeration.expanded(take(known.columns, shapes), MICRO_BATCH)
         bounds = micro_batch_bounds(self.enumeration, columns, self.layers)
         shape = shapes[place]
         weight = known.weight[shape]

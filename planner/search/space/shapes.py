@@ -24,6 +24,7 @@ from planner.search.space.interleaving import slowest_stage_s
 from planner.search.space.space import Columns, Enumeration, take
 from planner.spec.strategy import (
     GPU_DEGREES,
+    MICRO_BATCH,
     SCHEDULES,
     SEARCHED_FIELDS,
     STRATEGY_FIELDS,
@@ -123,7 +124,7 @@ def shape_bounds(enumeration: Enumeration, shapes: Columns, layers: LayerTable) 
     """
     context, kinds = enumeration.context, enumeration.narrowing.kinds
     first, index = unique_rows(as_strategies(context, shapes), AXES)
-    few, place = enumeration.micro_batches_of({name: shapes[name][first] for name in AXES})
+    few, place = enumeration.expanded({name: shapes[name][first] for name in AXES}, MICRO_BATCH)
     strategy = as_strategies(context, few)
     each = _least_of_layers(context, strategy, kinds, layers.costs(strategy))
     least = np.full((len(first), 1 + len(each)), np.inf)

@@ -99,17 +99,15 @@ class Enumeration:
             if is_late:
                 return
 
-    def micro_batches_of(
-        self, shapes: Columns, names: Sequence[str] = MICRO_BATCH
-    ) -> tuple[Columns, Index]:
-        """The given shapes with every legal micro-batch, and which shape each has."""
+    def expanded(self, shapes: Columns, names: Sequence[str]) -> tuple[Columns, Index]:
+        """The shapes with all legal values of further dimensions, and which shape each row has."""
         columns = self._decide({**shapes, "shape": np.arange(len(shapes["tp"]))}, names)
         return columns, columns.pop("shape")
 
     def strategies_of(self, shapes: Columns) -> tuple[StrategyColumns, Index]:
         """All legal strategies of the given shapes, micro-batched or not, and which each has."""
         further = [name for name in (*MICRO_BATCH, *STATES) if name not in shapes]
-        columns, shape = self.micro_batches_of(shapes, further)
+        columns, shape = self.expanded(shapes, further)
         return StrategyColumns(
             num_micro_batches=self.context.job.global_batch
             // (columns["dp"] * columns["micro_batch"]),
